@@ -3,11 +3,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
+mod common;
+
 use std::fs;
 use std::sync::Mutex;
 use std::thread;
-
-mod common;
 
 use ndgc::memory::{self, Trim};
 use ndgc::{
@@ -15,34 +15,9 @@ use ndgc::{
     SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
+use common::{in_child, in_own_process, is_child};
+
 const MIB: f64 = (1 << 20) as f64;
-
-/// A test for each of these functions, in a process of its own.
-macro_rules! in_their_own_processes {
-    ($($name:ident),* $(,)?) => {
-        mod own {
-            $(#[test]
-            fn $name() {
-                crate::common::in_own_process(concat!("own::", stringify!($name)), super::$name);
-            })*
-        }
-    };
-}
-
-in_their_own_processes! {
-    a_million_arrays_cost_little_beyond_their_bytes,
-    growing_shrinking_and_random_lengths,
-    concatenation_in_a_loop,
-    a_rare_large_step_is_forgotten,
-    a_settled_loop_asks_for_nothing_and_faults_no_page,
-    a_large_array_is_read_into_large_pages,
-    workspaces_and_rings_whose_cycles_grow,
-    two_thousand_workspaces_that_live_for_one_cycle,
-    threads_that_come_and_go,
-    a_cleared_cache_is_not_resident,
-    each_level_of_trim_is_seen_in_resident_memory,
-    an_array_that_is_exchanged_again_and_again,
-}
 
 fn field(file: &str, nth: usize) -> u64 {
     fs::read_to_string(file).unwrap().split(' ').nth(nth).unwrap().parse().unwrap()
@@ -91,13 +66,16 @@ impl Watch {
 
 /// A slot and a storage's cell are 320 bytes (asserted where they are declared); free lists, the pool and pages that are
 /// begun add some.
+#[test]
 fn a_million_arrays_cost_little_beyond_their_bytes() {
-    const COUNT: usize = 1_000_000;
-    const BYTES: f64 = 64. + size_of::<Tensor>() as f64;
-    let watch = Watch::new();
-    let arrays: Vec<Tensor> = (0..COUNT).map(|_| Tensor::ones(16, DType::F32, &Device::Cpu).unwrap()).collect();
-    let each = (resident() - watch.base) * MIB / arrays.len() as f64 - BYTES;
-    assert!(each <= 380., "{each:.0} bytes beyond those of the array and its handle");
+    in_own_process("a_million_arrays_cost_little_beyond_their_bytes", || {
+        const COUNT: usize = 1_000_000;
+        const BYTES: f64 = 64. + size_of::<Tensor>() as f64;
+        let watch = Watch::new();
+        let arrays: Vec<Tensor> = (0..COUNT).map(|_| Tensor::ones(16, DType::F32, &Device::Cpu).unwrap()).collect();
+        let each = (resident() - watch.base) * MIB / arrays.len() as f64 - BYTES;
+        assert!(each <= 380., "{each:.0} bytes beyond those of the array and its handle");
+    });
 }
 
 /// Five operations on vectors of this length.
@@ -110,58 +88,70 @@ fn step(length: usize) -> Result<()> {
     (&d * 2.0).map(drop)
 }
 
+#[test]
 fn growing_shrinking_and_random_lengths() {
-    type Length = fn(usize, &mut u64) -> usize;
-    let lengths: [(&str, Length); 3] = [
-        ("growing", |i, _| 200_000 + i * 6000),
-        ("shrinking", |i, _| 200_000 + (400 - i) * 6000),
-        ("random", |_, state| 1 + next(state) % 2_600_000),
-    ];
-    for (name, length) in lengths {
-        let (mut watch, mut state) = (Watch::new(), 5);
-        for i in 0..400 {
-            step(length(i, &mut state)).expect(name);
+    in_own_process("growing_shrinking_and_random_lengths", || {
+        type Length = fn(usize, &mut u64) -> usize;
+        let lengths: [(&str, Length); 3] = [
+            ("growing", |i, _| 200_000 + i * 6000),
+            ("shrinking", |i, _| 200_000 + (400 - i) * 6000),
+            ("random", |_, state| 1 + next(state) % 2_600_000),
+        ];
+        for (name, length) in lengths {
+            let (mut watch, mut state) = (Watch::new(), 5);
+            for i in 0..400 {
+                step(length(i, &mut state)).expect(name);
+                watch.look();
+            }
+            watch.is_bounded();
+            // DJL has 1.17 with lengths that grow, and 2.4 with random ones (design.md).
+            let peak = Device::Cpu.memory().peak as f64 / MIB;
+            assert!(watch.highest < 1.17 * peak, "{name}: {:.1} MiB resident for {peak:.1} alive", watch.highest);
+        }
+    });
+}
+
+#[test]
+fn concatenation_in_a_loop() {
+    in_own_process("concatenation_in_a_loop", || {
+        let mut watch = Watch::new();
+        let _on = gc::scoped(true);
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let row = manager.ones((1, 10_000), DType::F32).unwrap();
+        let mut x = row.clone();
+        for _ in 0..400 {
+            x = Tensor::cat(&[&x, &row], 0).unwrap();
             watch.look();
         }
         watch.is_bounded();
-        // DJL has 1.17 with lengths that grow, and 2.4 with random ones (design.md).
-        let peak = Device::Cpu.memory().peak as f64 / MIB;
-        assert!(watch.highest < 1.17 * peak, "{name}: {:.1} MiB resident for {peak:.1} alive", watch.highest);
-    }
+    });
 }
 
-fn concatenation_in_a_loop() {
-    let mut watch = Watch::new();
-    let _on = gc::scoped(true);
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    let row = manager.ones((1, 10_000), DType::F32).unwrap();
-    let mut x = row.clone();
-    for _ in 0..400 {
-        x = Tensor::cat(&[&x, &row], 0).unwrap();
-        watch.look();
-    }
-    watch.is_bounded();
-}
-
+#[test]
 fn a_rare_large_step_is_forgotten() {
-    let watch = Watch::new();
-    step(50_000_000).unwrap();
-    for _ in 0..5000 {
-        step(200_000).unwrap();
-    }
-    let now = resident() - watch.base;
-    assert!(now < 100., "{now:.1} MiB resident for 5 alive, long after 1,000");
+    in_own_process("a_rare_large_step_is_forgotten", || {
+        let watch = Watch::new();
+        step(50_000_000).unwrap();
+        for _ in 0..5000 {
+            step(200_000).unwrap();
+        }
+        let now = resident() - watch.base;
+        assert!(now < 100., "{now:.1} MiB resident for 5 alive, long after 1,000");
+    });
 }
 
+#[test]
 fn a_settled_loop_asks_for_nothing_and_faults_no_page() {
-    let _watch = Watch::new();
-    let work = || [1 << 20, 300_000, 777, 40_000].into_iter().for_each(|length| step(length).unwrap());
-    (0..20).for_each(|_| work());
-    let before = (Device::Cpu.memory().misses, faults());
-    (0..100).for_each(|_| work());
-    let after = (Device::Cpu.memory().misses, faults());
-    assert_eq!(after.0, before.0);
-    assert!(after.1 - before.1 < 20, "{} pages for 100 rounds of 26 MiB", after.1 - before.1);
+    in_own_process("a_settled_loop_asks_for_nothing_and_faults_no_page", || {
+        let _watch = Watch::new();
+        let work = || [1 << 20, 300_000, 777, 40_000].into_iter().for_each(|length| step(length).unwrap());
+        (0..20).for_each(|_| work());
+        let before = (Device::Cpu.memory().misses, faults());
+        (0..100).for_each(|_| work());
+        let after = (Device::Cpu.memory().misses, faults());
+        assert_eq!(after.0, before.0);
+        assert!(after.1 - before.1 < 20, "{} pages for 100 rounds of 26 MiB", after.1 - before.1);
+    });
 }
 
 /// What the system was told of the memory at this address: `VmFlags`, if it tells them.
@@ -181,15 +171,18 @@ fn told_of(address: usize) -> Option<String> {
     None
 }
 
+#[test]
 fn a_large_array_is_read_into_large_pages() {
-    let _watch = Watch::new();
-    for device in [Device::Cpu, Device::sim(SimConfig::default())] {
-        let all = Tensor::ones(4 << 20, DType::F32, &device).unwrap().to_vec::<f32>().unwrap();
-        let middle = all.as_ptr().addr() + size_of_val(&all[..]) / 2;
-        if let Some(flags) = told_of(middle) {
-            assert!(flags.contains(" hg"), "{device}: {flags}");
+    in_own_process("a_large_array_is_read_into_large_pages", || {
+        let _watch = Watch::new();
+        for device in [Device::Cpu, Device::sim(SimConfig::default())] {
+            let all = Tensor::ones(4 << 20, DType::F32, &device).unwrap().to_vec::<f32>().unwrap();
+            let middle = all.as_ptr().addr() + size_of_val(&all[..]) / 2;
+            if let Some(flags) = told_of(middle) {
+                assert!(flags.contains(" hg"), "{device}: {flags}");
+            }
         }
-    }
+    });
 }
 
 fn config(allocation: AllocationPolicy, reset: ResetPolicy) -> WorkspaceConfig {
@@ -203,116 +196,131 @@ fn config(allocation: AllocationPolicy, reset: ResetPolicy) -> WorkspaceConfig {
         .unwrap()
 }
 
+#[test]
 fn workspaces_and_rings_whose_cycles_grow() {
-    let _off = gc::scoped(false);
-    for (allocation, reset) in [
-        (AllocationPolicy::Strict, ResetPolicy::BlockLeft),
-        (AllocationPolicy::Overallocate, ResetPolicy::EndOfBufferReached),
-    ] {
+    in_own_process("workspaces_and_rings_whose_cycles_grow", || {
+        let _off = gc::scoped(false);
+        for (allocation, reset) in [
+            (AllocationPolicy::Strict, ResetPolicy::BlockLeft),
+            (AllocationPolicy::Overallocate, ResetPolicy::EndOfBufferReached),
+        ] {
+            let mut watch = Watch::new();
+            let config = config(allocation, reset);
+            for i in 0..200 {
+                let _cycle = Workspace::enter("GROWS", &config).unwrap();
+                step(100_000 + i * 3000).unwrap();
+                watch.look();
+            }
+            watch.is_bounded();
+            destroy_all_workspaces_for_current_thread().unwrap();
+            let left = resident() - watch.base;
+            assert!(left < 20., "{left:.1} MiB resident after all workspaces went");
+        }
+    });
+}
+
+#[test]
+fn two_thousand_workspaces_that_live_for_one_cycle() {
+    in_own_process("two_thousand_workspaces_that_live_for_one_cycle", || {
         let mut watch = Watch::new();
-        let config = config(allocation, reset);
-        for i in 0..200 {
-            let _cycle = Workspace::enter("GROWS", &config).unwrap();
-            step(100_000 + i * 3000).unwrap();
+        let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
+        for i in 0..2000 {
+            {
+                let _cycle = Workspace::enter(&format!("SHORT {i}"), &config).unwrap();
+                step(50_000 + i * 50).unwrap();
+            }
+            destroy_all_workspaces_for_current_thread().unwrap();
             watch.look();
         }
-        watch.is_bounded();
-        destroy_all_workspaces_for_current_thread().unwrap();
-        let left = resident() - watch.base;
-        assert!(left < 20., "{left:.1} MiB resident after all workspaces went");
-    }
+        assert!(watch.highest < 64., "{:.1} MiB resident", watch.highest);
+    });
 }
 
-fn two_thousand_workspaces_that_live_for_one_cycle() {
-    let mut watch = Watch::new();
-    let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
-    for i in 0..2000 {
-        {
-            let _cycle = Workspace::enter(&format!("SHORT {i}"), &config).unwrap();
-            step(50_000 + i * 50).unwrap();
-        }
-        destroy_all_workspaces_for_current_thread().unwrap();
-        watch.look();
-    }
-    assert!(watch.highest < 64., "{:.1} MiB resident", watch.highest);
-}
-
+#[test]
 fn threads_that_come_and_go() {
-    let mut watch = Watch::new();
-    for round in 0..40 {
-        let threads: Vec<_> = (0..8)
-            .map(|_| {
-                thread::spawn(move || {
-                    let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
-                    for i in 0..4 {
-                        let _cycle = Workspace::enter("THREAD", &config).unwrap();
-                        step(100_000 + round * 1000 + i).unwrap();
-                    }
-                    (0..20).for_each(|i| step(1000 * i + 1).unwrap());
+    in_own_process("threads_that_come_and_go", || {
+        let mut watch = Watch::new();
+        for round in 0..40 {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    thread::spawn(move || {
+                        let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
+                        for i in 0..4 {
+                            let _cycle = Workspace::enter("THREAD", &config).unwrap();
+                            step(100_000 + round * 1000 + i).unwrap();
+                        }
+                        (0..20).for_each(|i| step(1000 * i + 1).unwrap());
+                    })
                 })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            watch.look();
+        }
         watch.look();
-    }
-    watch.look();
-    assert!(watch.highest < 80., "{:.1} MiB resident after the threads ended", watch.highest);
-    // What a thread has in stock goes on to others: places of arrays, cells of their bytes and of gradients.
-    let small = || {
-        let x = Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap();
-        drop((&x + 1.).unwrap());
-        drop(x);
-        // Not left to the next thread, which would make its arrays in their places.
-        gc::collect();
-    };
-    let come_and_go = |count: usize| (0..count).for_each(|_| thread::spawn(small).join().unwrap());
-    come_and_go(100);
-    let settled = resident();
-    come_and_go(4000);
-    let left = resident() - settled;
-    assert!(left < 4., "{left:.1} MiB of 4,000 threads that ended");
+        assert!(watch.highest < 80., "{:.1} MiB resident after the threads ended", watch.highest);
+        // What a thread has in stock goes on to others: places of arrays, cells of their bytes and of gradients.
+        let small = || {
+            let x = Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap();
+            drop((&x + 1.).unwrap());
+            drop(x);
+            // Not left to the next thread, which would make its arrays in their places.
+            gc::collect();
+        };
+        let come_and_go = |count: usize| (0..count).for_each(|_| thread::spawn(small).join().unwrap());
+        come_and_go(100);
+        let settled = resident();
+        come_and_go(4000);
+        let left = resident() - settled;
+        assert!(left < 4., "{left:.1} MiB of 4,000 threads that ended");
+    });
 }
 
+#[test]
 fn a_cleared_cache_is_not_resident() {
-    let watch = Watch::new();
-    step(10_000_000).unwrap();
-    gc::collect();
-    let kept = resident() - watch.base;
-    let given = Device::Cpu.clear_cache() as f64 / MIB;
-    let left = resident() - watch.base;
-    assert!(kept > 100. && given > 100. && left < 12., "{kept:.1} MiB, {given:.1} given back, {left:.1} left");
+    in_own_process("a_cleared_cache_is_not_resident", || {
+        let watch = Watch::new();
+        step(10_000_000).unwrap();
+        gc::collect();
+        let kept = resident() - watch.base;
+        let given = Device::Cpu.clear_cache() as f64 / MIB;
+        let left = resident() - watch.base;
+        assert!(kept > 100. && given > 100. && left < 12., "{kept:.1} MiB, {given:.1} given back, {left:.1} left");
+    });
 }
 
+#[test]
 fn each_level_of_trim_is_seen_in_resident_memory() {
-    let watch = Watch::new();
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    let ones = |mib: usize| manager.ones(mib << 20, DType::U8).unwrap();
-    {
-        let _off = gc::scoped(false);
-        drop(ones(32));
-    }
-    let _on = gc::scoped(true);
-    let cache = Mutex::new(vec![ones(64)]);
-    let _reclaimer = memory::on_pressure("cache", 0, move |_| cache.lock().unwrap().clear());
-    drop(ones(128));
-    let now = || (resident() - watch.base).round() as i64;
-    let near = |wanted: i64| (wanted - 6..wanted + 12).contains(&now());
-    assert!(near(224), "{} MiB", now());
-    assert_eq!(memory::trim(&Device::Cpu, Trim::Queue) >> 20, 128);
-    assert!(near(224), "kept for the next one: {} MiB", now());
-    assert_eq!(memory::trim(&Device::Cpu, Trim::Cache) >> 20, 128);
-    assert!(near(96), "{} MiB", now());
-    assert_eq!(memory::trim(&Device::Cpu, Trim::All) >> 20, 96, "of the manager 32, of the program's cache 64");
-    assert!(near(0), "{} MiB", now());
+    in_own_process("each_level_of_trim_is_seen_in_resident_memory", || {
+        let watch = Watch::new();
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let ones = |mib: usize| manager.ones(mib << 20, DType::U8).unwrap();
+        {
+            let _off = gc::scoped(false);
+            drop(ones(32));
+        }
+        let _on = gc::scoped(true);
+        let cache = Mutex::new(vec![ones(64)]);
+        let _reclaimer = memory::on_pressure("cache", 0, move |_| cache.lock().unwrap().clear());
+        drop(ones(128));
+        let now = || (resident() - watch.base).round() as i64;
+        let near = |wanted: i64| (wanted - 6..wanted + 12).contains(&now());
+        assert!(near(224), "{} MiB", now());
+        assert_eq!(memory::trim(&Device::Cpu, Trim::Queue) >> 20, 128);
+        assert!(near(224), "kept for the next one: {} MiB", now());
+        assert_eq!(memory::trim(&Device::Cpu, Trim::Cache) >> 20, 128);
+        assert!(near(96), "{} MiB", now());
+        assert_eq!(memory::trim(&Device::Cpu, Trim::All) >> 20, 96, "of the manager 32, of the program's cache 64");
+        assert!(near(0), "{} MiB", now());
+    });
 }
 
 /// The limit on what the process has resident, which is read once. Bounds are a large page wider, since systems may be
 /// set to give one wherever a page is touched.
 #[test]
 fn the_physical_limit_bounds_the_process() {
-    if !common::is_child() {
+    if !is_child() {
         let limit = [("NDGC_MAX_PHYSICAL_BYTES", "200m")];
-        common::in_child("the_physical_limit_bounds_the_process", &limit);
+        in_child("the_physical_limit_bounds_the_process", &limit);
         return;
     }
     let mut state = 5;
@@ -344,17 +352,20 @@ fn the_physical_limit_bounds_the_process() {
     assert!(Tensor::ones(64 << 20, DType::F32, &Device::Cpu).is_err());
 }
 
+#[test]
 fn an_array_that_is_exchanged_again_and_again() {
-    let _watch = Watch::new();
-    let x = Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap();
-    let exchange = |times: usize| {
-        for i in 0..times {
-            x.intern(Tensor::zeros((1 + i % 3, 2), DType::F32, &Device::Cpu).unwrap()).unwrap();
-        }
-    };
-    exchange(1000);
-    let settled = resident();
-    exchange(200_000);
-    let left = resident() - settled;
-    assert!(left < 4., "{left:.1} MiB of shapes that it had");
+    in_own_process("an_array_that_is_exchanged_again_and_again", || {
+        let _watch = Watch::new();
+        let x = Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap();
+        let exchange = |times: usize| {
+            for i in 0..times {
+                x.intern(Tensor::zeros((1 + i % 3, 2), DType::F32, &Device::Cpu).unwrap()).unwrap();
+            }
+        };
+        exchange(1000);
+        let settled = resident();
+        exchange(200_000);
+        let left = resident() - settled;
+        assert!(left < 4., "{left:.1} MiB of shapes that it had");
+    });
 }

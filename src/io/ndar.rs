@@ -11,6 +11,7 @@ use super::element::{Order, READABLE, Stored};
 use super::input::Input;
 use super::output::{self, Output};
 use super::{Loaded, named, npy, npz, safetensors};
+use crate::base::order::sort_by;
 use crate::{DType, Place, Result, Tensor};
 
 const MAGIC: &str = "NDAR";
@@ -144,7 +145,7 @@ impl FileKind {
 
 fn sorted(arrays: std::collections::HashMap<String, Tensor>) -> Vec<(String, Tensor)> {
     let mut arrays: Vec<_> = arrays.into_iter().collect();
-    arrays.sort_by(|(a, _), (b, _)| a.cmp(b));
+    sort_by(&mut arrays, |(a, _), (b, _)| a.cmp(b));
     arrays
 }
 

@@ -21,6 +21,7 @@ use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Seq
 use super::element::{READABLE, Stored};
 use super::input::Input;
 use super::{Loaded, output};
+use crate::base::order::sort_by_key;
 use crate::ops::call::exec::kept;
 use crate::{DType, Error, Place, Result, Shape, Tensor};
 
@@ -105,7 +106,7 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
         let says = (array.dtype(), array.dims());
         all.push((kind_of(says.0), name, array, says));
     }
-    all.sort_by_key(|(kind, name, ..)| (std::cmp::Reverse(*kind), *name));
+    sort_by_key(&mut all, |&(kind, name, ..)| (std::cmp::Reverse(kind), name));
     let mut text = String::from("{");
     let mut end = 0;
     for (kind, name, _, (dtype, dims)) in &all {
@@ -260,7 +261,7 @@ impl Index {
     /// The arrays as they lie in the file.
     fn in_order(&self) -> Vec<(&String, &Info)> {
         let mut all: Vec<_> = self.tensors.iter().collect();
-        all.sort_by_key(|(_, info)| (info.begin, info.end));
+        sort_by_key(&mut all, |(_, info)| (info.begin, info.end));
         all
     }
 

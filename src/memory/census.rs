@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::base::order::sort_by_key;
 use crate::device::Device;
 use crate::memory::{
     gc,
@@ -133,13 +134,13 @@ fn largest(
 ) -> Vec<(String, u64, u64)> {
     let mut holders: Vec<_> = holders.into_iter().collect();
     // Of the same, handles after managers.
-    holders.sort_by_key(|&(key, (arrays, bytes))| (Reverse((bytes, arrays)), key.wrapping_sub(1)));
+    sort_by_key(&mut holders, |&(key, (arrays, bytes))| (Reverse((bytes, arrays)), key.wrapping_sub(1)));
     holders.truncate(most);
     let name = |key| if key == 0 { "arrays owned by their handles".to_owned() } else { manager::name_of(key) };
     let holders = holders.into_iter().map(|(key, (arrays, bytes))| (name(key), arrays, bytes));
     let blocks = blocks.into_iter().map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes));
     let mut all: Vec<_> = holders.chain(blocks).collect();
-    all.sort_by_key(|&(_, _, bytes)| Reverse(bytes));
+    sort_by_key(&mut all, |&(_, _, bytes)| Reverse(bytes));
     all.truncate(most);
     all
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::{
     error::Site,
+    order::sort_by_key,
     system::coarse_millis,
     units::{Bytes, counted},
 };
@@ -94,7 +95,7 @@ impl Lines {
     /// Most bytes first.
     pub(super) fn sorted(self) -> Vec<Line> {
         let mut lines: Vec<Line> = self.0.into_values().collect();
-        lines.sort_by_key(|line| (Reverse((line.bytes, line.arrays)), key_of(line.site)));
+        sort_by_key(&mut lines, |line| (Reverse((line.bytes, line.arrays)), key_of(line.site)));
         lines
     }
 
@@ -128,7 +129,7 @@ pub(super) fn visit(
     all.retain(|array| array.is_open() && is_wanted(array));
     // Of one age, whose clock ticks every few milliseconds, a view comes after what it is of.
     let bytes = |array: &Proxy| array.elem_count() * array.dtype().size_in_bytes();
-    all.sort_by_cached_key(|array| Reverse((age(array), bytes(array))));
+    sort_by_key(&mut all, |array| Reverse((age(array), bytes(array))));
     let mut storages = HashSet::new();
     for array in &all {
         let index = array.key().index();

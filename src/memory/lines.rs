@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::base::{
     error::Site,
+    order::sort_by_key,
     units::{Bytes, counted},
 };
 use crate::device::Device;
@@ -104,7 +105,7 @@ impl Mark {
         };
         let mut lines: Vec<LineGrowth> = now.lines.0.values().map(grown).collect();
         lines.retain(|growth| growth.arrays > 0 || growth.bytes > 0);
-        lines.sort_by_key(|growth| (Reverse((growth.bytes, growth.arrays)), key_of(growth.line.site)));
+        sort_by_key(&mut lines, |growth| (Reverse((growth.bytes, growth.arrays)), key_of(growth.line.site)));
         let grown = |name: &Arc<str>, bytes: u64| bytes.saturating_sub(self.workspaces.get(name).map_or(0, |at| at.1));
         let workspaces = now.workspaces.iter().map(|(name, &(_, bytes))| (name.to_string(), grown(name, bytes)));
         Growth {

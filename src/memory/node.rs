@@ -46,13 +46,18 @@ pub(crate) trait GradStep: Send + Sync {
 
     /// The cycle of a workspace that goes on, whose end ends the graph behind it.
     fn cycle(&mut self) -> Option<CycleId> {
-        self.operands().iter().flatten().filter_map(Node::cycle).find(|cycle| validity::goes_on(*cycle))
+        going_on(self.operands())
     }
 
     /// The cycle behind it ended, of a workspace of this name: gives back what it holds of the graph.
     fn end(&self, _workspace: &str) -> Option<Node> {
         None
     }
+}
+
+/// The first cycle of these nodes that goes on.
+fn going_on(operands: &[Option<Node>]) -> Option<CycleId> {
+    operands.iter().flatten().filter_map(Node::cycle).find(|cycle| validity::goes_on(*cycle))
 }
 
 /// Where a cell lies.

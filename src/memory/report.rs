@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::base::{
     dtype::DType,
     error::Site,
+    order::{sort_by, sort_by_key},
     system::coarse_millis,
     units::{Bytes, counted},
 };
@@ -201,10 +202,10 @@ impl NdManager {
             indices.reverse();
         }
         let mut storages = HashSet::new();
-        indices.sort_by_cached_key(|array| Reverse(registry::age_millis(array.key().index(), now)));
+        sort_by_key(&mut indices, |array| Reverse(registry::age_millis(array.key().index(), now)));
         let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, now, &mut storages)).collect();
         let mut managers: Vec<ManagerReport> = self.children().iter().map(NdManager::report).collect();
-        managers.sort_by(|a, b| a.name.cmp(&b.name));
+        sort_by(&mut managers, |a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
         if self.is_system() {
             let found = block::by_workspace(|at| at == self.device()).into_iter();

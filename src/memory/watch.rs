@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::base::units::{Bytes, counted};
+use crate::base::{
+    order::places_by,
+    units::{Bytes, counted},
+};
 use crate::device::{Device, budget::MemoryStats};
 use crate::memory::{
     gc::{self, GcStats},
@@ -155,8 +158,7 @@ impl fmt::Display for Frame {
         }
         write!(f, "\n{:NAME_MAX$} {:>12} {:>9} {:>9} {:>13}", "manager", "bytes", "arrays", "dead", "by second")?;
         // Those with most bytes; of equal ones those that come first, so that a manager comes with those above it.
-        let mut shown: Vec<usize> = (0..self.rows.len()).collect();
-        shown.sort_by_key(|&at| std::cmp::Reverse(self.rows[at].bytes));
+        let mut shown = places_by(self.rows.len(), &|a, b| self.rows[b].bytes.cmp(&self.rows[a].bytes));
         shown.truncate(ROWS_MAX);
         shown.sort_unstable();
         for row in shown.iter().map(|&at| &self.rows[at]) {

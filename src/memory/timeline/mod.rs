@@ -9,7 +9,10 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec;
 
-use crate::base::error::Site;
+use crate::base::{
+    error::Site,
+    order::{sort_by, sort_by_key},
+};
 use crate::memory::{
     manager,
     trace::{self, Kind, Record, SAMPLE},
@@ -268,7 +271,7 @@ impl Timeline {
                 all.push(Arc::clone(&span.device));
             }
         }
-        all.sort_by_key(|device| (&**device != "cpu", Arc::clone(device)));
+        sort_by_key(&mut all, |device| (&**device != "cpu", Arc::clone(device)));
         all
     }
 
@@ -319,7 +322,7 @@ impl Timeline {
         }
         let mut named: Vec<Series> =
             groups.into_iter().map(|(name, i)| Series { name, bytes: std::mem::take(&mut bytes[i]) }).collect();
-        named.sort_by(|a, b| (b.bytes.iter().max(), &a.name).cmp(&(a.bytes.iter().max(), &b.name)));
+        sort_by(&mut named, |a, b| (b.bytes.iter().max(), &a.name).cmp(&(a.bytes.iter().max(), &b.name)));
         if named.len() > most {
             let rest = named.split_off(most);
             let sum = |moment: usize| rest.iter().map(|series| series.bytes[moment]).sum();

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use crate::base::order::sort_by;
+
 use super::{
     EventKind, Span, Timeline,
     export::{on_device, quoted},
@@ -105,7 +107,7 @@ impl Timeline {
             row.half += u64::from(alive_at(span, at(2)));
         }
         let mut rows: Vec<_> = rows.into_iter().collect();
-        rows.sort_by(|(a, x), (b, y)| (y.live_bytes, y.bytes, a).cmp(&(x.live_bytes, x.bytes, b)));
+        sort_by(&mut rows, |(a, x), (b, y)| (y.live_bytes, y.bytes, a).cmp(&(x.live_bytes, x.bytes, b)));
         for (i, ((line, owner), row)) in rows.iter().take(ROWS).enumerate() {
             let lead = if i > 0 { "," } else { "" };
             let live = row.live / self.sample.max(1);

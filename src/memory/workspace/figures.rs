@@ -33,7 +33,7 @@ struct Row {
 static ROWS: Mutex<BTreeMap<Arc<str>, Vec<Row>>> = Mutex::new(BTreeMap::new());
 
 /// Changes the row of a name, which is made if there is none, and goes when nothing is left.
-fn change(name: &Arc<str>, device: &Device, change: impl FnOnce(&mut Row)) {
+fn change(name: &Arc<str>, device: &Device, change: &dyn Fn(&mut Row)) {
     let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
     let rows = all.entry(Arc::clone(name)).or_default();
     let at = rows.iter().position(|row| row.device == *device).unwrap_or_else(|| {
@@ -51,12 +51,12 @@ fn change(name: &Arc<str>, device: &Device, change: impl FnOnce(&mut Row)) {
 
 /// A workspace was made, with this scope and the device of its bytes.
 pub(crate) fn opened(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope>) {
-    change(name, device, |row| row.scopes.push((Arc::clone(scope), scope.last())));
+    change(name, device, &|row| row.scopes.push((Arc::clone(scope), scope.last())));
 }
 
 /// It was destroyed.
 pub(crate) fn destroyed(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope>) {
-    change(name, device, |row| {
+    change(name, device, &|row| {
         if let Some(at) = row.scopes.iter().position(|(own, _)| Arc::ptr_eq(own, scope)) {
             let (scope, first) = row.scopes.swap_remove(at);
             row.figures.cycles += scope.last() - first;
@@ -66,7 +66,7 @@ pub(crate) fn destroyed(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope
 
 /// A block was taken.
 pub(crate) fn took(name: &Arc<str>, device: &Device, bytes: u64) {
-    change(name, device, |Row { figures, .. }| {
+    change(name, device, &|Row { figures, .. }| {
         figures.bytes += bytes;
         figures.total += bytes;
         figures.peak = figures.peak.max(figures.bytes);
@@ -75,12 +75,12 @@ pub(crate) fn took(name: &Arc<str>, device: &Device, bytes: u64) {
 
 /// It was one beside a block without room.
 pub(crate) fn spilled(name: &Arc<str>, device: &Device, bytes: u64) {
-    change(name, device, |row| row.figures.spilled += bytes);
+    change(name, device, &|row| row.figures.spilled += bytes);
 }
 
 /// A block went back.
 pub(crate) fn gave(name: &Arc<str>, device: &Device, bytes: u64) {
-    change(name, device, |row| row.figures.bytes -= bytes);
+    change(name, device, &|row| row.figures.bytes -= bytes);
 }
 
 /// Of each name with bytes on a device, or workspaces for it, by name. None in a forked child.

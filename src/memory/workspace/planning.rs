@@ -18,6 +18,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::base::order::{places_by, sort_by_key};
+
 /// What the storage of a request notes: that, and the request's number in its cycle.
 pub(crate) const PLANNED: u32 = 1 << 30;
 /// The storage's end is nobody's business.
@@ -450,7 +452,7 @@ fn offsets(lives: &[Life], fixed: &[usize]) -> Vec<usize> {
     let (mut fewest, mut best) = (usize::MAX, Vec::new());
     for key in keys {
         let mut order: Vec<usize> = (fixed.len()..lives.len()).collect();
-        order.sort_by_key(|&at| std::cmp::Reverse(key(&lives[at])));
+        sort_by_key(&mut order, |&at| std::cmp::Reverse(key(&lives[at])));
         for _ in 0..rounds {
             let offsets = place_in_order(lives, fixed, &order);
             let size = size_of(lives, &offsets);
@@ -475,8 +477,7 @@ fn place_in_order(lives: &[Life], fixed: &[usize], order: &[usize]) -> Vec<usize
     let mut offsets = vec![0; lives.len()];
     offsets[..fixed.len()].copy_from_slice(fixed);
     // What has a place, by offset.
-    let mut placed: Vec<usize> = (0..fixed.len()).collect();
-    placed.sort_by_key(|&at| offsets[at]);
+    let mut placed = places_by(fixed.len(), &|a, b| fixed[a].cmp(&fixed[b]));
     for &at in order {
         let life = lives[at];
         let (mut end, mut best) = (0, None);

@@ -7,7 +7,7 @@ use std::panic::Location;
 use crate::array::autograd::no_grad;
 use crate::base::{
     call::Call,
-    dtype::{DType, WithDType, with_type},
+    dtype::DType,
     error::{Error, Result, Site},
 };
 use crate::memory::proxy::Proxy;
@@ -82,10 +82,11 @@ fn on_host(a: &Proxy, b: &Proxy, op: &'static str, f: fn(f64, f64) -> f64) -> Re
     if device != b.device() {
         return Err(Error::device_mismatch(op, device, b.device()));
     }
-    with_type!(dtype, T => {
-        let pairs = a.to_vec::<T>()?.into_iter().zip(b.to_vec::<T>()?);
-        Proxy::from_vec(pairs.map(|(x, y)| T::from_f64(f(x.to_f64(), y.to_f64()))).collect::<Vec<T>>(), shape, &device)
-    })
+    let mut values = a.to_dtype(DType::F64)?.to_vec::<f64>()?;
+    for (x, y) in values.iter_mut().zip(b.to_dtype(DType::F64)?.to_vec::<f64>()?) {
+        *x = f(*x, y);
+    }
+    Proxy::from_vec(values, shape, &device)?.to_dtype(dtype)
 }
 
 fn floats_rem(x: f64, y: f64) -> f64 {

@@ -11,6 +11,7 @@ use crate::memory::{
     proxy::Proxy,
     registry,
     storage::{self, Storage},
+    threads::ThreadContext,
 };
 use crate::ops::call::{
     check,
@@ -109,27 +110,32 @@ pub fn claim<'a>(arrays: impl IntoIterator<Item = &'a Proxy, IntoIter: Clone>) -
 /// As [`claim`], for a call that its errors name.
 pub(crate) fn claim_for<'a>(call: Call, arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     enter(call, |context| {
-        let shared = |array: &Proxy| -> Result<Option<Storage>> {
-            // A first look at bytes of another thread alone makes them those of all. What is being written is left to
-            // who changes it.
-            for _ in 0..2 {
-                if let Some(pins) = registry::pin_now(context, call.op, [array.key()])? {
-                    let [array] = pins.arrays();
-                    return Ok(array.storage.is_shared().then(|| array.storage.clone()));
-                }
-            }
-            Ok(None)
-        };
         let mut count = 0;
         for array in arrays.clone() {
-            count += usize::from(shared(array)?.is_some());
+            count += usize::from(shared(context, call.op, array)?.is_some());
         }
         if count > 1 {
-            let storages: Vec<Storage> = arrays.filter_map(|array| shared(array).ok().flatten()).collect();
+            let mut storages = Vec::with_capacity(count);
+            for array in arrays {
+                storages.extend(shared(context, call.op, array).ok().flatten());
+            }
             storage::claim(context, &storages);
         }
         Ok(())
     })
+}
+
+/// The storage of an array, if other threads may use it.
+fn shared(context: &ThreadContext, op: &'static str, array: &Proxy) -> Result<Option<Storage>> {
+    // A first look at bytes of another thread alone makes them those of all. What is being written is left to who
+    // changes it.
+    for _ in 0..2 {
+        if let Some(pins) = registry::pin_now(context, op, [array.key()])? {
+            let [array] = pins.arrays();
+            return Ok(array.storage.is_shared().then(|| array.storage.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// # Networks: steps of optimisers

@@ -93,7 +93,7 @@ impl NetworkConfig {
 
 impl Json for NetworkConfig {
     fn write(&self) -> Value {
-        object([
+        object(&mut [
             ("format", json!(FORMAT)),
             ("seed", self.seed.write()),
             ("updater", self.updater.write()),

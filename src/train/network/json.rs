@@ -72,12 +72,19 @@ pub(super) struct Fields<'v> {
     taken: Vec<&'static str>,
 }
 
-impl Fields<'_> {
+impl<'v> Fields<'v> {
     pub(super) fn take<T: Json>(&mut self, name: &'static str) -> Result<T> {
+        match self.find(name) {
+            Ok(at) => T::read(&at),
+            Err(missing) => T::absent().ok_or(missing),
+        }
+    }
+
+    fn find(&mut self, name: &'static str) -> Result<At<'v>> {
         self.taken.push(name);
         match self.map.get(name) {
-            Some(value) => T::read(&self.at.below(name, value)),
-            None => T::absent().ok_or_else(|| refuse(format!("`{}` is not there", self.path_of(name)))),
+            Some(value) => Ok(self.at.below(name, value)),
+            None => Err(refuse(format!("`{}` is not there", self.path_of(name)))),
         }
     }
 
@@ -100,10 +107,13 @@ fn refuse(why: String) -> Error {
     Error::file(None, None, why)
 }
 
-/// An object without the fields that are null: those are optional.
-pub(super) fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
-    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
-    Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+/// An object without the fields that are null: those are optional. It takes the values.
+pub(super) fn object(fields: &mut [(&'static str, Value)]) -> Value {
+    let mut all = Map::new();
+    for (name, value) in fields.iter_mut().filter(|(_, value)| !value.is_null()) {
+        all.insert((*name).to_owned(), value.take());
+    }
+    Value::Object(all)
 }
 
 /// `impl Json` of structs: by the names of their fields, or with names for the fields of tuples.
@@ -112,7 +122,7 @@ macro_rules! json_struct {
     ($type:ty { $($name:ident = $field:tt),* }) => {
         impl $crate::train::network::json::Json for $type {
             fn write(&self) -> serde_json::Value {
-                $crate::train::network::json::object([
+                $crate::train::network::json::object(&mut [
                     $((stringify!($name), $crate::train::network::json::Json::write(&self.$field))),*
                 ])
             }
@@ -137,13 +147,13 @@ macro_rules! json_enum {
                     $(Self::$unit => stringify!($unit).into(),)*
                     $($(Self::$one(value) => {
                         let value = $crate::train::network::json::Json::write(value);
-                        $crate::train::network::json::object([(stringify!($one), value)])
+                        $crate::train::network::json::object(&mut [(stringify!($one), value)])
                     })*)?
                     $($($(Self::$many { $($field),* } => {
-                        let fields = $crate::train::network::json::object([
+                        let fields = $crate::train::network::json::object(&mut [
                             $((stringify!($field), $crate::train::network::json::Json::write($field))),*
                         ]);
-                        $crate::train::network::json::object([(stringify!($many), fields)])
+                        $crate::train::network::json::object(&mut [(stringify!($many), fields)])
                     })*)?)?
                 }
             }

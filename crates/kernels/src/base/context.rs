@@ -9,6 +9,7 @@ use crate::base::{
     call::{Asked, Call},
     dtype::DType,
     error::{Error, Result, Site},
+    order::sort_by,
 };
 
 /// Declares how errors are made of what they tell, in the order of their fields.
@@ -235,8 +236,11 @@ impl Error {
     /// that calls this. The names most like it are told.
     #[track_caller]
     pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
-        let mut nearest: Vec<_> = names.map(|name| (strsim::levenshtein(name.as_ref(), path), name)).collect();
-        nearest.sort_by(|(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
+        let mut nearest = Vec::new();
+        for name in names {
+            nearest.push((strsim::levenshtein(name.as_ref(), path), name));
+        }
+        sort_by(&mut nearest, |(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
         let nearest = nearest.iter().take(3).map(|(_, name)| name.as_ref().to_owned()).collect();
         Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest, site: of_user() }
     }

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod leak;
 pub mod limits;
 pub mod literal;
+pub mod order;
 pub mod out_of_memory;
 pub mod parse;
 pub mod shape;
