@@ -16,6 +16,11 @@ pub(crate) const ONE: u32 = 1;
 /// A mebibyte whose pages go back to the system.
 pub(crate) const MEBIBYTE: u32 = 32;
 
+/// What it costs to give these bytes back to the system.
+pub(crate) fn of_bytes(bytes: usize) -> u32 {
+    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_mul(MEBIBYTE)
+}
+
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(UNITS) };
 }

@@ -15,6 +15,7 @@ use crate::base::{
     contain::drop_contained,
     dtype::WithDType,
     error::{Error, Result},
+    work,
 };
 use crate::device::{
     Device,
@@ -437,7 +438,11 @@ impl Drop for Buffer {
                 #[cfg(feature = "cuda")]
                 Device::Cuda(cuda) => cuda.free(self.span),
             },
-            Home::Foreign(foreign) => end(foreign, &self.device),
+            Home::Foreign(foreign) => {
+                // Most often pages of the system: others that died wait for the next call.
+                work::spend(work::of_bytes(self.span.bytes()));
+                end(foreign, &self.device);
+            }
             Home::Arena(_) | Home::None => {}
         }
     }

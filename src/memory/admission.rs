@@ -8,7 +8,6 @@ use crate::base::{
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes},
     manager::{self, NdManager},
-    owner::Owner,
     pressure, reclaim, switch,
     threads::with_context,
 };
@@ -39,7 +38,7 @@ pub fn parse_limit(text: &str) -> Result<Option<u64>> {
 impl NdManager {
     /// Sets what this manager and all below it may have together; a manager below may have a budget of its own, within
     /// this one. What they have already is charged, and may be more. Returns the budget before. The first budget of a
-    /// manager is a walk over all arrays below it; another one changes three numbers.
+    /// manager is a walk over all arrays below it; another one changes four numbers.
     ///
     /// Bytes are charged to the manager that an array is made for, before there is memory, until they are free, whoever
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
@@ -55,34 +54,37 @@ impl NdManager {
     /// for which [`Device::set_limit`](crate::Device::set_limit) is there.
     #[track_caller]
     pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
+        let call = Call::here("set_budget");
+        call.named(switch::check(call.op))?;
         // What is dead is not charged to it.
         with_context(reclaim::drain_all);
-        manager::set_budget(self, Call::here("set_budget"), &budget)
+        manager::set_budget(self, call, &budget)
     }
 
-    /// Its own budget; without limits if it has none of its own.
+    /// Its own budget; without limits if it has none of its own, or is closed.
     pub fn budget(&self) -> Budget {
-        match self.number_of_budget() {
-            number if manager::owns_budget(self) => budget::limits(number),
-            _ => Budget::new(),
-        }
+        manager::in_budget(self, |number, is_own| if is_own { budget::limits(number) } else { Budget::new() })
     }
 
     /// What is charged to the budget that it is within: its own, or that of the nearest manager above with one. `None`
-    /// without one.
+    /// without one, and of a closed manager. Dead arrays are closed first, those of all threads.
     pub fn budget_use(&self) -> Option<BudgetUse> {
+        switch::check("budget_use").ok()?;
         // What is queued is dead.
         with_context(reclaim::drain_all);
-        Some(self.number_of_budget()).filter(|&number| number != 0).map(budget::usage)
+        manager::in_budget(self, |number, _| (number != 0).then(|| budget::usage(number)))
     }
 
     /// Whether an array of so many bytes would be within all budgets above it now: of what others reserved it takes
-    /// nothing, and what the program's caches would give does not count. Another thread may be faster;
-    /// [`NdManager::reserve`] keeps them. A closed manager has room for none.
+    /// nothing, and what the program's caches would give does not count. Dead arrays are closed first, those of all
+    /// threads. Another thread may be faster; [`NdManager::reserve`] keeps them. A closed manager has room for none.
     pub fn can_fit(&self, bytes: u64) -> bool {
+        if switch::check("can_fit").is_err() {
+            return false;
+        }
         with_context(reclaim::drain_all);
-        let number = self.number_of_budget();
-        self.is_open() && budget::fits(number, bytes) && budget::full(number).is_none()
+        let fits = |number, _| self.is_open() && budget::fits(number, bytes) && budget::full(number).is_none();
+        manager::in_budget(self, fits)
     }
 
     /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, until
@@ -106,23 +108,24 @@ impl NdManager {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::ManagerClosed`](crate::Error::ManagerClosed).
     #[track_caller]
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        let (call, number) = (Call::here("reserve"), self.number_of_budget());
+        let call = Call::here("reserve");
+        call.named(switch::check(call.op))?;
+        // Kept from here on: the manager may be closed meanwhile, and the number be another's.
+        let number = manager::in_budget(self, |number, _| {
+            budget::retain(number);
+            number
+        });
+        let mut room = Reservation { number, bytes: 0 };
         if !self.is_open() {
             return Err(self.closed_error(call));
         }
-        let mut reserve = || budget::reserve(number, bytes).map_err(NoBytes::Budget);
+        let mut reserve = || budget::reserve(room.number, bytes).map_err(NoBytes::Budget);
         let what = (call.op, self.device(), usize::try_from(bytes).unwrap_or(usize::MAX));
         let reserved =
             reserve().or_else(|why| with_context(|context| pressure::recover(context, what, why, &mut reserve)));
         call.named(reserved)?;
-        Ok(Reservation { number, bytes })
-    }
-
-    fn number_of_budget(&self) -> u32 {
-        match self.owner() {
-            Owner::Manager(id) => id.budget(),
-            Owner::Handles | Owner::Cycle(_) => 0,
-        }
+        room.bytes = bytes;
+        Ok(room)
     }
 }
 

@@ -255,15 +255,16 @@ impl Meter {
         let max = self.max.load(Ordering::Relaxed);
         loop {
             let (used, charged) = self.read();
-            let fits = forced || (charged & CLOSED == 0 && used.saturating_add(amount) <= max);
+            let now = used.saturating_add(amount);
+            let fits = forced || (charged & CLOSED == 0 && now <= max && now < CLOSED);
             if !fits {
                 return Err(used);
             }
             let sum = charged & CLOSED | charged.wrapping_add(amount) & !CLOSED;
             // Acquire: pairs with the Release in `open`; whoever is charged finds the node above. Relaxed: read again.
             if self.charged.compare_exchange_weak(charged, sum, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                if used + amount > self.peak.load(Ordering::Relaxed) {
-                    self.peak.fetch_max(used + amount, Ordering::Relaxed);
+                if now > self.peak.load(Ordering::Relaxed) {
+                    self.peak.fetch_max(now, Ordering::Relaxed);
                 }
                 return Ok(used);
             }
@@ -685,7 +686,9 @@ pub(crate) fn fits(number: u32, bytes: u64) -> bool {
     path(number, 0).all(|at| {
         let of = node(at);
         bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
-        bytes == 0 || of.bytes.now().saturating_add(bytes) <= of.bytes.max.load(Ordering::Relaxed)
+        // As `Meter::add` has it.
+        let sum = of.bytes.now().saturating_add(bytes);
+        bytes == 0 || (sum <= of.bytes.max.load(Ordering::Relaxed) && sum < CLOSED)
     })
 }
 
@@ -707,12 +710,11 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
     }
     // Not out of what others reserved.
     charge_all(number, 0, bytes, false)?;
-    retain(number);
     node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
     Ok(())
 }
 
-/// Ends what [`reserve`] began: what is left of it is free.
+/// Ends what [`reserve`] began, or less, in a node that was retained for it: what is left is free.
 pub(crate) fn unreserve(number: u32, bytes: u64) {
     if number != 0 {
         let left = node(number).drawing.with(|()| draw(node(number), bytes));

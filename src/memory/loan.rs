@@ -21,9 +21,17 @@ pub(crate) fn begin(index: u32, lender: Owner) {
 
 /// Undoes the last [`begin`].
 pub(crate) fn undo(index: u32) {
-    if let Some(mut lenders) = LENDERS.get_mut(&index) {
-        lenders.pop();
+    take_lender(index);
+}
+
+/// The lender that was noted last, which is noted no more.
+fn take_lender(index: u32) -> Option<Owner> {
+    // The guard of the table is gone before anything else is done with the array.
+    let found = LENDERS.get_mut(&index).map(|mut lenders| (lenders.pop(), lenders.is_empty()));
+    if let None | Some((_, true)) = found {
+        forget_lenders(index);
     }
+    found.and_then(|(lender, _)| lender)
 }
 
 /// Ends all lending of an array that the caller has taken, and returns who lent it, to be [`restore`]d.
@@ -43,31 +51,23 @@ pub(crate) fn restore(index: u32, lenders: Option<Vec<Owner>>) {
     }
 }
 
-/// Gives a taken array to its nearest open lender. `false` if there is none: it is still taken.
-pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
-    let index = key.index();
+/// Gives a taken array to its nearest open lender, which is returned. If there is none, it is still taken. What went
+/// back to its handles may have none: see [`end_if_kept`].
+pub(crate) fn give_back(index: u32) -> Option<Owner> {
     if slot(index).core.state() & LENT == 0 {
-        return false;
+        return None;
     }
     loop {
-        // The guard of the table is gone before the array is put anywhere.
-        let lender = LENDERS.get_mut(&index).and_then(|mut lenders| lenders.pop());
-        let Some(lender) = lender else {
-            forget_lenders(index);
-            return false;
-        };
-        if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
-            forget_lenders(index);
-        }
+        let lender = take_lender(index)?;
         if owner::put((index, slot(index)), lender, Entry::Returned).is_ok() {
-            end_if_kept(context, key, lender);
-            return true;
+            return Some(lender);
         }
     }
 }
 
-/// An array without a handle that went back to its handles has nobody: it ends.
-fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
+/// An array without a handle that went back to its handles has nobody: it ends. The caller has no other array taken
+/// from its owner: what ends may be the user's, who may ask for it.
+pub(crate) fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
     // SeqCst: pairs with `Slot::keep` and the look at the owner after it in `registry::drop_proxy`. If that look comes
     // first, it may find the manager and leave the count kept, but the state below has the bit; if the fence does, it
     // finds the handles.

@@ -99,7 +99,8 @@ struct TreeNode {
     inner: Arc<ManagerInner>,
     handle: Weak<ManagerHandle>,
     parent: Option<ManagerKey>,
-    children: Vec<ManagerKey>,
+    /// Each with its serial, in order.
+    children: Vec<(u64, ManagerKey)>,
 }
 
 impl TreeNode {
@@ -150,7 +151,7 @@ impl Tree {
         while let Some(key) = todo.pop() {
             if let Some(node) = nodes.get(key) {
                 found.push(Arc::clone(&node.inner));
-                todo.extend(&node.children);
+                todo.extend(node.children.iter().map(|&(_, child)| child));
             }
         }
         found
@@ -241,7 +242,8 @@ impl NdManager {
             return Err(parent.closed_error(call));
         }
         let full = || Error::argument(call, "managers", "2^28", "fewer");
-        let mut made = None;
+        // Relaxed: under the lock of the tree.
+        let (mut made, serial) = (None, MADE.fetch_add(1, Ordering::Relaxed));
         // The lock of the tree keeps it from ending.
         let budget = parent.and_then(|parent| parent.inner().place).map_or(0, |place| place.id.budget());
         let nodes = tree.nodes();
@@ -259,8 +261,6 @@ impl NdManager {
             let manager = NdManager { handle: Arc::new(ManagerHandle { inner: Arc::clone(&inner) }) };
             let handle = Arc::downgrade(&manager.handle);
             made = Some(manager);
-            // Relaxed: under the lock of the tree.
-            let serial = MADE.fetch_add(1, Ordering::Relaxed);
             TreeNode { serial, inner, handle, parent: parent_key, children: Vec::new() }
         });
         let made = made.filter(|manager| manager.inner().place.is_some());
@@ -268,7 +268,7 @@ impl NdManager {
             Some(manager) => {
                 budget::retain(budget);
                 if let Some(parent) = parent_key.and_then(|parent| nodes.get_mut(parent)) {
-                    parent.children.push(key);
+                    parent.children.push((serial, key));
                 }
                 Ok(manager)
             }
@@ -334,6 +334,7 @@ impl NdManager {
 
     #[track_caller]
     pub(super) fn parent_for(&self, call: Call) -> Result<Option<NdManager>> {
+        call.named(switch::check(call.op))?;
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
@@ -362,7 +363,7 @@ impl NdManager {
 impl NdManager {
     /// Arrays it owns or has borrowed, without those of its sub-managers.
     pub fn array_count(&self) -> usize {
-        self.inner().place.map_or(0, |place| place.id.count())
+        self.inner().place.filter(|_| !switch::forked()).map_or(0, |place| place.id.count())
     }
 
     /// Managers directly below it. For a system manager: the base managers of its device.
@@ -372,7 +373,7 @@ impl NdManager {
         match self.inner().place {
             Some(place) => {
                 let children = nodes.get(place.key).map(|node| &node.children).into_iter().flatten();
-                children.filter(|&&child| nodes.get(child).is_some_and(TreeNode::is_open)).count()
+                children.filter(|&&(_, child)| nodes.get(child).is_some_and(TreeNode::is_open)).count()
             }
             None => nodes.values().filter(|node| node.is_base_of(self.device())).count(),
         }
@@ -406,7 +407,10 @@ impl NdManager {
     pub(crate) fn children(&self) -> Vec<NdManager> {
         let mut tree = Tree::lock();
         let keys = match self.inner().place {
-            Some(place) => tree.nodes().get(place.key).map(|node| node.children.clone()).unwrap_or_default(),
+            Some(place) => {
+                let children = tree.nodes().get(place.key).map(|node| node.children.iter());
+                children.into_iter().flatten().map(|&(_, child)| child).collect()
+            }
             None => tree.bases(self.device()),
         };
         let nodes = tree.nodes();
@@ -527,12 +531,15 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
     {
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
-        for (_, place) in places().rev() {
+        // Parents first: those below one that went are in no list any more.
+        for (_, place) in places() {
             // Under this lock nobody gives it another one.
             budget::release(place.id.budget());
-            let parent = nodes.remove(place.key).and_then(|node| node.parent);
-            if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
-                parent.children.retain(|&child| child != place.key);
+            let Some(node) = nodes.remove(place.key) else { continue };
+            if let Some(parent) = node.parent.and_then(|parent| nodes.get_mut(parent))
+                && let Ok(at) = parent.children.binary_search_by_key(&node.serial, |&(serial, _)| serial)
+            {
+                parent.children.remove(at);
             }
         }
     }
@@ -558,15 +565,23 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
 /// Invariant I6 (design.md).
 fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Option<Site>) {
     let mut taken = Vec::with_capacity(CLOSE_BATCH.min(id.count()));
+    let mut returned = Vec::new();
     for shard in 0..SHARDS {
         loop {
             id.take_some(shard, CLOSE_BATCH, &mut taken);
             if taken.is_empty() {
                 break;
             }
-            taken.retain(|key| !loan::give_back(context, *key));
+            taken.retain(|&key| {
+                let lender = loan::give_back(key.index());
+                returned.extend(lender.map(|lender| (key, lender)));
+                lender.is_none()
+            });
             registry::close_taken(context, &taken, closer, site);
             taken.clear();
+            for (key, lender) in returned.drain(..) {
+                loan::end_if_kept(context, key, lender);
+            }
         }
     }
 }
@@ -579,7 +594,7 @@ pub(crate) fn tree(device: &Device) -> Vec<(usize, ManagerInfo)> {
     while let Some((depth, key)) = todo.pop() {
         let Some(node) = nodes.get(key).filter(|node| node.is_open()) else { continue };
         found.push((depth, ManagerInfo(Arc::clone(&node.inner))));
-        todo.extend(node.children.iter().rev().map(|&child| (depth + 1, child)));
+        todo.extend(node.children.iter().rev().map(|&(_, child)| (depth + 1, child)));
     }
     found
 }
@@ -596,10 +611,12 @@ pub(crate) fn name_of(key: u64) -> String {
     inner.map_or_else(|| manager_uuid(key).to_string(), |inner| inner.name())
 }
 
-/// Whether its budget is its own.
-pub(super) fn owns_budget(manager: &NdManager) -> bool {
-    let _tree = Tree::lock();
-    manager.inner().place.is_some_and(TreePlace::owns_budget)
+/// Runs `f` with the number of the budget that a manager is within, or 0, and whether that is its own. A closed manager
+/// is within none: its number may be another's.
+pub(super) fn in_budget<R>(manager: &NdManager, f: impl FnOnce(u32, bool) -> R) -> R {
+    let mut tree = Tree::lock();
+    let place = manager.inner().place.filter(|place| tree.nodes().contains_key(place.key));
+    f(place.map_or(0, |place| place.id.budget()), place.is_some_and(TreePlace::owns_budget))
 }
 
 /// Gives a manager, and those below it without one of their own, a budget, or changes the one that it has. Returns the
@@ -684,6 +701,10 @@ impl ManagerInner {
     }
 
     fn given_name(&self) -> Option<String> {
+        if switch::forked() {
+            // Another thread of the parent may have had the lock.
+            return self.name.try_lock().ok()?.clone();
+        }
         self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

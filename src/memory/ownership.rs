@@ -26,6 +26,7 @@ impl Proxy {
     #[track_caller]
     pub fn manager(&self) -> Result<NdManager> {
         let call = Call::here("manager");
+        call.named(switch::check(call.op))?;
         match self.owner(call)? {
             Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale(call, self.key)),
             Owner::Handles | Owner::Cycle(_) => {
@@ -120,7 +121,7 @@ impl Proxy {
 impl NdManager {
     /// Whether it takes no further arrays.
     pub fn is_capped(&self) -> bool {
-        matches!(self.owner(), Owner::Manager(id) if id.is_capped())
+        matches!(self.owner(), Owner::Manager(id) if !switch::forked() && id.is_capped())
     }
 
     /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
@@ -131,6 +132,7 @@ impl NdManager {
     #[track_caller]
     pub fn cap(&self) -> Result<()> {
         let call = Call::here("cap");
+        call.named(switch::check(call.op))?;
         let Owner::Manager(id) = self.owner() else { return Err(Error::system_manager(call)) };
         if !self.is_open() {
             return Err(self.closed_error(call));

@@ -3,6 +3,7 @@
 //! Ordinary calls close what died on their thread, and look at other lanes now and then. What stays is what dies on
 //! threads that rest, and what the pool keeps for a load that is over. The collector thread takes both.
 
+use std::cell::Cell;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ struct Collector {
 static COLLECTOR: Mutex<Collector> = Mutex::new(Collector { thread: None });
 static ACTIVE: Mutex<bool> = Mutex::new(false);
 static CHANGED: Condvar = Condvar::new();
+
+thread_local! {
+    static IS_COLLECTOR: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The least time between two collections that ndgc begins by itself, periodic or occasional: 100 milliseconds at
 /// first, at least 1. Returns the one before.
@@ -51,8 +56,17 @@ pub fn toggle_periodic_gc(on: bool) -> bool {
     if switch::forked() {
         return false;
     }
+    if IS_COLLECTOR.get() {
+        // What it drops is the user's, who may ask for it: it cannot wait for itself, and ends after this collection.
+        return set_active(on);
+    }
     let mut collector = COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = std::mem::replace(&mut *ACTIVE.lock().unwrap_or_else(PoisonError::into_inner), on);
+    if !is_periodic_gc_active()
+        && let Some(ending) = collector.thread.take()
+    {
+        let _ = ending.join();
+    }
+    let before = set_active(on);
     if on && collector.thread.is_none() {
         collector.thread = std::thread::Builder::new().name("ndgc-gc".into()).spawn(run).ok();
     }
@@ -64,9 +78,13 @@ pub fn toggle_periodic_gc(on: bool) -> bool {
     before
 }
 
+fn set_active(on: bool) -> bool {
+    std::mem::replace(&mut *ACTIVE.lock().unwrap_or_else(PoisonError::into_inner), on)
+}
+
 /// Whether the thread of [`toggle_periodic_gc`] runs.
 pub fn is_periodic_gc_active() -> bool {
-    !switch::forked() && COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner).thread.is_some()
+    !switch::forked() && *ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets each thread collect after so many of its calls, if the window has passed: what died on all threads. 0, as at
@@ -99,6 +117,7 @@ pub fn since_last_gc() -> Option<Duration> {
 }
 
 fn run() {
+    IS_COLLECTOR.set(true);
     let mut made = 0;
     let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
     while *active {

@@ -60,13 +60,13 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
         // The common lane last: what an ending thread moves there from its own meanwhile is found.
         let reaped = (1..LANES).chain([0]).map(|lane| drain_lane(context, lane)).sum();
         node::end_waiting();
+        // What was reaped may have held blocks of workspaces.
+        retired::sweep();
         reaped
     });
     if reaped > 0 {
         trace::note_drained(reaped as u64);
     }
-    // What was reaped may have held blocks of workspaces.
-    retired::sweep();
     reaped
 }
 

@@ -15,13 +15,14 @@ use crate::base::{
     system::coarse_millis,
     units::{Bytes, counted},
 };
+use crate::device::Device;
 use crate::memory::{
     key::Key,
     line::{Line, Lines},
-    manager::NdManager,
+    manager::{ManagerInfo, NdManager},
     owner,
     proxy::Proxy,
-    reclaim, registry,
+    reclaim, registry, switch,
     threads::with_context,
     workspace::{block, stats, validity},
 };
@@ -100,6 +101,21 @@ pub struct ManagerReport {
 const LISTED_MAX: usize = 100;
 
 impl ManagerReport {
+    /// Of a manager that holds nothing.
+    fn empty(info: &ManagerInfo, device: &Device) -> Self {
+        ManagerReport {
+            name: info.name(),
+            uuid: info.uuid(),
+            device: device.to_string(),
+            created: info.created(),
+            capped: false,
+            arrays: Vec::new(),
+            managers: Vec::new(),
+            workspaces: Vec::new(),
+            elsewhere: 0,
+        }
+    }
+
     /// Bytes of its own arrays, each storage once; those of arrays of workspaces count there.
     pub fn own_bytes(&self) -> u64 {
         self.arrays.iter().map(ArrayReport::own_bytes).sum()
@@ -183,9 +199,12 @@ impl fmt::Display for ManagerReport {
 impl NdManager {
     /// What it and the managers below it hold, as data.
     pub fn report(&self) -> ManagerReport {
+        let info = self.info();
+        if switch::check("report").is_err() {
+            return ManagerReport::empty(&info, self.device());
+        }
         // What is queued is dead: it is closed, not listed.
         with_context(reclaim::drain_all);
-        let info = self.info();
         let mut indices = Vec::with_capacity(self.array_count());
         if self.is_system() {
             // Relaxed: a report of this moment; what is found is held and looked at again below.
@@ -214,17 +233,8 @@ impl NdManager {
                 WorkspaceReport { name: name.to_string(), blocks, bytes, kept_graphs, kept_graph_at }
             }));
         }
-        let mut report = ManagerReport {
-            name: info.name(),
-            uuid: info.uuid(),
-            device: self.device().to_string(),
-            created: info.created(),
-            capped: self.is_capped(),
-            arrays,
-            managers,
-            workspaces,
-            elsewhere: 0,
-        };
+        let empty = ManagerReport::empty(&info, self.device());
+        let mut report = ManagerReport { capped: self.is_capped(), arrays, managers, workspaces, ..empty };
         if self.is_system() {
             let blocks: u64 = report.workspaces.iter().map(|workspace| workspace.bytes).sum();
             report.elsewhere = self.device().memory().active.saturating_sub(report.total_bytes() + blocks);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::base::units::Bytes;
 use crate::device::Device;
 use crate::memory::{
-    gc, lines,
+    budget, gc, lines,
     manager::{self, ManagerInfo, NdManager},
     node, reclaim, registry,
     slot::KEPT,
@@ -241,10 +241,10 @@ impl NdManager {
             ("bytes.dead", held.dead_bytes),
             ("managers.current", managers.len() as u64),
         ];
-        let Some(used) = self.budget_use().filter(|_| manager::owns_budget(self)) else {
+        let of_own = |number, is_own: bool| is_own.then(|| (budget::usage(number), budget::limits(number)));
+        let Some((used, limits)) = manager::in_budget(self, of_own) else {
             return Stats::of(own, None, Vec::new());
         };
-        let limits = self.budget();
         let limits = [
             ("arrays.limit", limits.max_arrays),
             ("arrays.soft", limits.soft_arrays),

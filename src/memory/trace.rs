@@ -310,11 +310,15 @@ pub(crate) fn note_cycle(workspace: &str, bytes: u64, arrays: u64) {
     }
 }
 
-/// The place of a name in a list of such, which gets it if it has not.
+/// The place of a name in a list of such, which gets it if it has not; beyond [`NAMES_MAX`] all have one.
 fn number_in(names: &Mutex<Vec<String>>, wanted: &str) -> usize {
     let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
     names.iter().position(|name| name == wanted).unwrap_or_else(|| {
-        names.push(wanted.to_owned());
+        match names.len() {
+            NAMES_MAX => {}
+            now if now + 1 == NAMES_MAX => names.push("others".to_owned()),
+            _ => names.push(wanted.to_owned()),
+        }
         names.len() - 1
     })
 }

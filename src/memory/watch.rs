@@ -3,7 +3,7 @@
 //! A frame is counted while the lists of managers are locked, each shortly, and written when none is. It makes no array
 //! and no handle of one, and closes nothing: what is looked at stays as it is.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{IsTerminal, Write as _, stderr};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -109,9 +109,9 @@ pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
     add_to_parents(&mut rows);
     let seconds = before.map_or(0., |before| at.duration_since(before.at).as_secs_f64());
     let rate = |more: f64| if seconds > 0. { more / seconds } else { 0. };
+    let old: HashMap<Uuid, u64> = before.iter().flat_map(|old| &old.rows).map(|row| (row.uuid, row.bytes)).collect();
     for row in &mut rows {
-        let old = before.and_then(|before| before.rows.iter().find(|old| old.uuid == row.uuid));
-        row.bytes_per_second = rate(row.bytes as f64 - old.map_or(0., |old| old.bytes as f64)) as i64;
+        row.bytes_per_second = rate(row.bytes as f64 - old.get(&row.uuid).map_or(0., |&old| old as f64)) as i64;
     }
     let made = before.map_or(0, |before| arrays.created.saturating_sub(before.arrays.created));
     Frame { memory: device.memory(), arrays, rows, made_per_second: rate(made as f64) as u64, ..nothing }

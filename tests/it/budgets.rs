@@ -629,3 +629,41 @@ fn no_budget_drifts_in_a_hundred_thousand_cycles() {
         assert!(refused.iter().sum::<u64>() > 10, "there was too little to refuse: {refused:?}");
     });
 }
+
+#[test]
+fn a_closed_manager_is_within_no_budget_whoever_has_its_number_now() {
+    both(|device| {
+        let (old, new) = (base(device), base(device));
+        old.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        let room = old.reserve(1 << 10).unwrap();
+        old.close().unwrap();
+        // It takes the place of the one that is free again, once the reservation is.
+        drop(room);
+        new.set_budget(Budget::new().max_bytes(8 << 20)).unwrap();
+        let _array = bytes(&new, 1 << 20).unwrap();
+        assert_eq!((old.budget_use(), old.budget()), (None, Budget::new()));
+        assert_eq!(old.stats().get("bytes.charged"), None);
+        assert!(!old.can_fit(1));
+        assert!(matches!(old.reserve(1), Err(Error::ManagerClosed { .. })));
+        assert_eq!(used(&new), (1 << 20, 1));
+    });
+}
+
+#[test]
+fn no_reservation_is_larger_than_what_can_be_counted() {
+    both(|device| {
+        let tenant = base(device);
+        // Counted, without a limit.
+        tenant.set_budget(Budget::new().max_arrays(10)).unwrap();
+        let _array = bytes(&tenant, 64).unwrap();
+        for much in [u64::MAX, 1 << 63, (1 << 63) - 1] {
+            assert!(!tenant.can_fit(much));
+            assert!(matches!(tenant.reserve(much), Err(Error::OutOfMemory(_))), "{much}");
+            assert_eq!(used(&tenant), (64, 1));
+        }
+        let room = tenant.reserve(1 << 40).unwrap();
+        assert_eq!(tenant.budget_use().unwrap().reserved_bytes, 1 << 40);
+        drop(room);
+        assert_eq!(tenant.budget_use().unwrap().reserved_bytes, 0);
+    });
+}

@@ -265,3 +265,24 @@ fn a14_managed_arrays_are_listed_down_the_tree_with_borrowed_ones() {
         assert!(of_device >= 3, "the system manager lists every manager of its device: {of_device}");
     });
 }
+
+#[test]
+fn managers_below_one_end_in_any_order_and_those_that_stay_keep_theirs() {
+    both(|device| {
+        let parent = base(device);
+        let mut children: Vec<_> = (0..50).map(|i| parent.child(&format!("{i:02}")).unwrap()).collect();
+        let mut dice = crate::common::Dice(7);
+        while !children.is_empty() {
+            children.remove(dice.below(children.len())).close().unwrap();
+            let report = parent.report();
+            let names: Vec<_> = report.managers.iter().map(|manager| manager.name.clone()).collect();
+            assert_eq!(names, children.iter().map(NdManager::name).collect::<Vec<_>>());
+            assert_eq!(parent.manager_count(), children.len());
+        }
+        // Below one that ends, thousands: each is looked at once.
+        let below: Vec<_> = (0..40_000).map(|_| parent.new_sub_manager().unwrap()).collect();
+        let begin = std::time::Instant::now();
+        parent.close().unwrap();
+        assert!(begin.elapsed().as_secs() < 2 && below.iter().all(|manager| !manager.is_open()));
+    });
+}

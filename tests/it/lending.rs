@@ -168,3 +168,64 @@ fn point15_a_lent_orphan_is_reclaimed_and_no_lender_hears_of_it_again() {
         assert!(newer.iter().all(Tensor::is_released));
     });
 }
+
+/// Memory of a test's own, whose end uses an array.
+struct Keeper {
+    bytes: [u8; 16],
+    uses: Tensor,
+}
+
+impl AsRef<[u8]> for Keeper {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.uses.close();
+    }
+}
+
+#[test]
+fn c25_what_ends_as_it_comes_back_to_its_handles_may_use_arrays_that_end_with_the_borrower() {
+    // Broken by: ending it while others are taken from the borrower and not closed yet: their users wait for ever.
+    switched(false, |device| {
+        let borrower = base(device);
+        let (ends, ended) = std::sync::mpsc::channel();
+        let closes = std::thread::spawn({
+            let device = device.clone();
+            move || {
+                let (before, after) = (block(&borrower), block(&borrower));
+                for uses in [before, after] {
+                    let keeper = std::sync::Arc::new(Keeper { bytes: [0; 16], uses });
+                    let lent = Tensor::from_shared(keeper, 0..16, DType::F32, 4, &device).unwrap();
+                    lent.temp_attach(&borrower).unwrap();
+                }
+                block(&borrower);
+                borrower.close().unwrap();
+                ends.send(()).unwrap();
+            }
+        });
+        let waited = ended.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(waited.is_ok(), "the close of the borrower waits for itself");
+        closes.join().unwrap();
+    });
+}
+
+#[test]
+fn c25_a_refused_loan_leaves_no_trace() {
+    both(|device| {
+        let (owner, closed) = (base(device), base(device));
+        let array = block(&owner);
+        closed.close().unwrap();
+        assert!(array.temp_attach(&closed).is_err());
+        assert!(owned_by(&array, &owner));
+        let report = owner.leak_report();
+        assert_eq!(
+            report.lines.iter().map(|line| line.arrays).sum::<u64>(),
+            1,
+            "it is listed as its owner's: {report}"
+        );
+    });
+}

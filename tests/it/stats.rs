@@ -299,3 +299,45 @@ impl Call for Tensor {
         self.get(0)?.to_scalar::<f32>()
     }
 }
+
+/// What a drop of the user's asks of the collector, on its own thread.
+struct Asks(std::sync::mpsc::Sender<(bool, bool)>);
+
+impl AsRef<[u8]> for Asks {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.0.send((gc::is_periodic_gc_active(), gc::toggle_periodic_gc(false)));
+    }
+}
+
+#[test]
+fn what_the_collector_drops_may_ask_for_it_and_end_it() {
+    alone(|| {
+        gc::set_auto_gc_window(1);
+        for _ in 0..3 {
+            let (said, heard) = channel();
+            let _on = gc::scoped(true);
+            // On a thread that does nothing afterwards: the collector finds it.
+            let array = Tensor::from_shared(std::sync::Arc::new(Asks(said)), 0..16, DType::U8, 16, &Device::Cpu);
+            let array = array.unwrap();
+            let (end, ends) = channel::<()>();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    gc::collect();
+                    drop(array);
+                    let _ = ends.recv();
+                });
+                gc::toggle_periodic_gc(true);
+                assert_eq!(heard.recv_timeout(Duration::from_secs(30)), Ok((true, true)));
+                drop(end);
+            });
+            assert!(!gc::is_periodic_gc_active() && !gc::toggle_periodic_gc(false));
+        }
+        gc::set_auto_gc_window(100);
+    });
+}

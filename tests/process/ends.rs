@@ -16,7 +16,7 @@ use ndgc::train::{
     ParallelWrapper, ThreadCommunicator,
 };
 use ndgc::{
-    Budget, CpuStorage, CustomOp1, DType, Device, Layout, MemoryStats, NdManager, ResetPolicy, Result, Shape,
+    Budget, CpuStorage, CustomOp1, DType, Device, Error, Layout, MemoryStats, NdManager, ResetPolicy, Result, Shape,
     SimConfig, Tensor, Var, Workspace, WorkspaceConfig, WorkspaceCycle, gc, no_grad,
 };
 
@@ -409,7 +409,7 @@ fn at_training() -> [Box<dyn Any + Send>; 2] {
 }
 
 /// What says something of the process, or sets it, has nothing to say and nothing to wait for in a child.
-fn ask_everything(device: &Device) {
+fn ask_everything(device: &Device, (manager, array): (&NdManager, &Tensor)) {
     assert_eq!(device.memory(), MemoryStats::default());
     device.reset_peak();
     assert_eq!(device.set_limit(Some(1)), None);
@@ -423,6 +423,15 @@ fn ask_everything(device: &Device) {
     assert_eq!(memory::stats(device).get("bytes.current"), Some(0));
     drop(memory::on_pressure("child", 0, |_| ()));
     drop(memory::timeline());
+    assert!(manager.budget_use().is_none() && manager.budget() == Budget::new() && !manager.can_fit(1));
+    assert_eq!((manager.array_count(), manager.bytes_used(), manager.is_capped()), (0, 0, false));
+    assert!(manager.report().arrays.is_empty() && manager.leak_report().is_empty());
+    assert!(!manager.to_string().is_empty() && !manager.debug_dump().is_empty());
+    assert!(!memory::crash_report(device).is_empty());
+    let is_forked = |result: ndgc::Result<()>| matches!(result, Err(Error::Forked { .. }));
+    assert!(is_forked(manager.set_budget(Budget::new()).map(drop)) && is_forked(manager.reserve(1).map(drop)));
+    assert!(is_forked(manager.cap()) && is_forked(manager.parent().map(drop)));
+    assert!(is_forked(array.manager().map(drop)));
 }
 
 /// The child is forked while other threads have whatever locks they have.
@@ -440,9 +449,12 @@ fn drop_in_child(run: usize, device: &Device) {
         numbers.iter_mut().for_each(|numbers| drop(numbers.next()));
     }
     KEPT.lock().unwrap().push(Box::new(numbers));
+    let manager = NdManager::new_base_manager(device).unwrap();
+    manager.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+    let array = manager.zeros(4, DType::F32).unwrap();
     in_child(|| {
         end_in_time();
-        ask_everything(device);
+        ask_everything(device, (&manager, &array));
         // In the one half of the runs what is left is dropped here, in the other by the end of the process.
         if run & 4 == 0 {
             take_back_here();

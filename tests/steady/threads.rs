@@ -178,3 +178,43 @@ fn workers_that_average_interrupt_each_other_a_few_times_a_round() {
         assert!(each < 10., "{each} barriers a round");
     });
 }
+
+/// An export keeps the block of an earlier cycle, which each cycle of any thread finds again.
+#[test]
+fn a_kept_export_of_one_thread_costs_the_cycles_of_another_no_interrupt() {
+    alone(|| {
+        let cycle = |name: &str| {
+            Workspace::cycle(name, &WorkspaceConfig::default(), || {
+                Tensor::ones(64, DType::F32, &Device::Cpu).map(|array| array.to_dlpack().unwrap())
+            })
+        };
+        let (exported, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(cycle("EXPORTS").unwrap());
+                let kept = cycle("EXPORTS").unwrap();
+                // What it lies in is not used again.
+                drop(cycle("EXPORTS").unwrap());
+                exported.store(true, Ordering::Release);
+                while !done.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                drop(kept);
+            });
+            let _done = Done(&done);
+            while !exported.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            (0..20).for_each(|_| drop(cycle("OTHER").unwrap()));
+            let before = gc::stats().interrupts;
+            for _ in 0..100 {
+                Workspace::cycle("OTHER", &WorkspaceConfig::default(), || {
+                    Tensor::ones(64, DType::F32, &Device::Cpu).map(drop)
+                })
+                .unwrap();
+            }
+            assert_eq!(gc::stats().interrupts - before, 0);
+        });
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}

@@ -175,8 +175,8 @@ impl Drop for Leaves {
         }
         with_context(|context| {
             reclaim::on_call(context);
-            let above_soft = context.workspaces.leave(self.frame);
-            if context.workspaces.has_graphs() {
+            let (ended, above_soft) = context.workspaces.leave(self.frame);
+            if ended && context.workspaces.has_graphs() {
                 // Of what waits to be reaped nobody has a handle.
                 let is_held = reclaim::is_drained(context);
                 registry::end_graphs(context, |key| {

@@ -3,7 +3,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::{
+    sync::{AtomicU32, Ordering},
+    work,
+};
 use crate::memory::workspace::{
     block::ArenaBlock,
     validity::{CycleScope, Leases},
@@ -74,7 +77,9 @@ fn sweep_all() {
         scope.end_all();
         retired.extend(blocks);
     }
-    let (used, free): (Vec<ArenaBlock>, Vec<ArenaBlock>) = retired.drain(..).partition(ArenaBlock::is_in_use_at_all);
+    // A block is large: what the call has no work left for waits for the next one.
+    let stays = |block: &ArenaBlock| block.is_in_use_at_all() || !work::spend(block.work());
+    let (used, free): (Vec<ArenaBlock>, Vec<ArenaBlock>) = retired.drain(..).partition(stays);
     *retired = used;
     // Relaxed: as in `sweep`; nobody adds without one of the two locks.
     COUNT.store((retired.len() + rings.len()) as u32, Ordering::Relaxed);

@@ -335,15 +335,16 @@ impl WorkspaceStack {
         id
     }
 
-    /// A guard is gone: its frame, and those above that were left before, end. The workspace whose block grew beyond a
-    /// soft limit, if one did.
-    pub(crate) fn leave(&self, id: u64) -> Option<Rc<Arena>> {
-        let mut above_soft = None;
+    /// A guard is gone: its frame, and those above that were left before, end. Whether a cycle did, and the workspace
+    /// whose block grew beyond a soft limit, if one did.
+    pub(crate) fn leave(&self, id: u64) -> (bool, Option<Rc<Arena>>) {
+        let (mut ended, mut above_soft) = (false, None);
         if let Some(frame) = self.frames.borrow_mut().iter_mut().rev().find(|frame| frame.id == id) {
             frame.id = LEFT;
         }
         // A frame is taken away before its cycle ends, and no list is borrowed then.
         while let Some(top) = self.pop_left() {
+            ended |= matches!(top.0, FrameKind::Cycle | FrameKind::Nested);
             match top {
                 (FrameKind::Cycle, Some(arena)) => above_soft = arena.end().then_some(arena).or(above_soft),
                 (FrameKind::Nested, Some(arena)) => arena.end_nested(),
@@ -351,7 +352,7 @@ impl WorkspaceStack {
             }
         }
         self.settle();
-        above_soft
+        (ended, above_soft)
     }
 
     /// Takes the top frame away, if it was left.

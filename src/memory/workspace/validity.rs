@@ -13,6 +13,7 @@
 //! # Leases
 //! A leased cycle of a ring is not ended, and nor are those after it, which came later to their bytes ([`Leases`]).
 
+use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -38,7 +39,7 @@ slab!(CELLS: ScopeCell = ScopeCell { oldest: Oldest::new(), last: AtomicU64::new
 
 /// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
 /// true for long.
-static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static FREE: Mutex<VecDeque<u32>> = Mutex::new(VecDeque::new());
 
 /// What texts say of a scope.
 #[derive(Clone)]
@@ -82,10 +83,10 @@ impl CycleScope {
     /// A scope with a name. `None`: 2^28 are in use.
     pub(crate) fn new(name: Arc<str>, is_ring: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() && !CELLS.refill(&mut *free) {
-            return None;
+        if free.is_empty() {
+            CELLS.refill(&mut *free);
         }
-        let index = free.remove(0);
+        let index = free.pop_front()?;
         drop(free);
         let scope = CycleScope { index };
         // Relaxed: the cell belongs to this thread.
@@ -153,7 +154,7 @@ impl Drop for CycleScope {
         }
         self.end_all();
         self.set_state(WorkspaceState::Destroyed);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.index);
     }
 }
 
