@@ -135,7 +135,7 @@ mod api {
         admission::Reservation,
         budget::{Budget, BudgetUse},
         gc,
-        key::{Key, ManagerKey},
+        key::Key,
         manager::NdManager,
         proxy::{Proxy, Tensor},
         report::{ArrayReport, ManagerReport, WorkspaceReport},

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 new_key_type! {
     /// The key of a manager in the tree.
-    pub struct ManagerKey;
+    pub(crate) struct ManagerKey;
 }
 
 /// A generational key of an array: which slot of the registry, and for which of its lives.

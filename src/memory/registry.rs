@@ -95,7 +95,7 @@ pub(crate) struct ArraySlot {
     storage: AtomicU32,
     /// The number of the thread record of the thread that made it. Written while the slot is vacant.
     maker: AtomicU32,
-    /// Milliseconds since the start of the runtime.
+    /// The coarse clock when it was made, in milliseconds modulo 2^32: 49 days.
     born: AtomicU32,
     metadata: MetadataCell,
     pub(crate) prev: AtomicU32,

@@ -17,7 +17,7 @@
 //!   Then nobody holds a key, and the slot is recycled once it is closed as well, whichever comes second.
 //! - A slot with a proxy is never recycled, so a live proxy never meets another array's generation.
 //!
-//! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
+//! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests/`).
 //!
 //! The unsafe code rests on the state word and the announcements: the body is written while the slot is vacant or held
 //! by one thread alone, and read by those who announced it and then saw it open.

@@ -110,6 +110,9 @@ impl Scores<'_> {
             return Err(Error::msg("looked at by the caller"));
         };
         let m = v.dims()[3];
+        if let AttnMask::Mask(mask) = self.mask {
+            mask.broadcast_as((b, heads, queries, keys))?;
+        }
         // Heads that share keys are rows of one product.
         let q = single(q)?.reshape((b, kv_heads, heads / kv_heads, queries, n))?;
         let (k, v) = (single(k)?.transpose(2, 3)?.unsqueeze(2)?, single(v)?.unsqueeze(2)?);
@@ -117,7 +120,8 @@ impl Scores<'_> {
         for start in (0..queries).step_by(ROWS) {
             let count = ROWS.min(queries - start);
             // Of later keys nothing is seen.
-            let seen = if self.mask.is_causal() { keys.min(start + count + self.mask.kv_offset()) } else { keys };
+            let end = (start + count).saturating_add(self.mask.kv_offset());
+            let seen = if self.mask.is_causal() { keys.min(end) } else { keys };
             let rows = q.narrow(3, start, count)?;
             let mut scores = rows.broadcast_matmul(&k.narrow(4, 0, seen)?)?.affine(self.scale.into(), 0.0)?;
             if let Some(cap) = self.softcap.filter(|cap| *cap != 0.0) {
@@ -150,23 +154,26 @@ impl Scores<'_> {
         let bias = match (self.mask, slopes) {
             (AttnMask::None, _) => return Ok(None),
             (AttnMask::Mask(mask), slopes) => {
-                let axis = mask.rank().saturating_sub(2);
-                let rows =
-                    if mask.dims().get(axis) == Some(&1) { mask.clone() } else { mask.narrow(axis, start, count)? };
+                let rows = match mask.dims() {
+                    [] | [_] | [.., 1, _] => mask.clone(),
+                    dims => mask.narrow(dims.len() - 2, start, count)?,
+                };
                 match slopes {
                     Some(slopes) => like(rows)?.broadcast_mul(&like(slopes)?)?,
                     None => like(rows)?,
                 }
             }
             (AttnMask::Causal { kv_offset }, slopes) => {
-                let behind = |i: usize| (i % seen) as f32 - (start + i / seen + kv_offset) as f32;
-                let hidden = |i| if behind(i) > 0.0 { f32::NEG_INFINITY } else { 0.0 };
-                let hidden: Vec<f32> = (0..count * seen).map(hidden).collect();
+                // A key's place, and its query's.
+                let places = |i: usize| (i % seen, (start + i / seen).saturating_add(*kv_offset));
+                let hidden = |(key, query): (usize, usize)| if key > query { f32::NEG_INFINITY } else { 0.0 };
+                let behind = |(key, query): (usize, usize)| (key as f64 - query as f64) as f32;
+                let hidden: Vec<f32> = (0..count * seen).map(places).map(hidden).collect();
                 let hidden = like(Tensor::from_vec(hidden, (count, seen), &Device::Cpu)?)?;
                 match slopes {
                     None => hidden,
                     Some(slopes) => {
-                        let behind: Vec<f32> = (0..count * seen).map(behind).collect();
+                        let behind: Vec<f32> = (0..count * seen).map(places).map(behind).collect();
                         let behind = Tensor::from_vec(behind, (count, seen), &Device::Cpu)?;
                         like(slopes.broadcast_mul(&behind)?)?.broadcast_add(&hidden)?
                     }

@@ -175,12 +175,18 @@ impl BatchNorm {
     /// In training. The running variance takes the unbiased one of the batch.
     ///
     /// # Errors
-    /// [`Error::Shape`]; as the operations inside.
+    /// [`Error::Shape`], also for fewer than two values a channel, which have no such variance; as the operations
+    /// inside.
     #[track_caller]
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
         let axes = &[0, 2, 3, 4, 5][..dims.rank() - 1];
-        let count = (x.elem_count() / dims.elem_count().max(1)) as f64;
+        let others = x.dims().iter().enumerate().filter(|&(axis, _)| axis != 1);
+        let count: usize = others.map(|(_, &size)| size).product();
+        if count < 2 {
+            let expected = "more than one value for each channel, to train";
+            return Err(Error::shape(Call::here("batch_norm"), x.dims(), expected));
+        }
         x.compose("batch_norm", || {
             let mean = x.mean_keepdim(axes)?;
             let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
@@ -189,7 +195,7 @@ impl BatchNorm {
                 if self.remove_mean {
                     follow(&self.running_mean, &mean, self.momentum, 1.0)?;
                 }
-                follow(&self.running_var, &variance, self.momentum, count / (count - 1.0))
+                follow(&self.running_var, &variance, self.momentum, count as f64 / (count - 1) as f64)
             })?;
             self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, dims)
         })

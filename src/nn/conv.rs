@@ -26,18 +26,26 @@ pub enum CudnnFwdAlgo {
 
 macro_rules! convolution {
     (
-        $(#[$config_doc:meta])* $config:ident { $($(#[$field_doc:meta])* $field:ident: $t:ty = $default:expr),* }
+        $(#[$config_doc:meta])* $config:ident {
+            $($(#[$field_doc:meta])* $field:ident: $t:ty = $default:expr),*;
+            $($(#[$last_doc:meta])* $last:ident: $of_last:ty = $last_default:expr),*
+        }
         $(#[$doc:meta])* $name:ident, $axes:literal, |$x:ident, $w:ident, $c:ident| $run:expr
     ) => {
         $(#[$config_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $config {
             $($(#[$field_doc])* pub $field: $t,)*
+            /// Steps between windows.
+            pub stride: usize,
+            /// Steps between the elements of a window.
+            pub dilation: usize,
+            $($(#[$last_doc])* pub $last: $of_last,)*
         }
 
         impl Default for $config {
             fn default() -> Self {
-                $config { $($field: $default),* }
+                $config { $($field: $default,)* stride: 1, dilation: 1, $($last: $last_default),* }
             }
         }
 
@@ -93,11 +101,7 @@ convolution! {
     /// What a [`Conv1d`] does.
     Conv1dConfig {
         /// Zeros at either end.
-        padding: usize = 0,
-        /// Steps between windows.
-        stride: usize = 1,
-        /// Steps between the elements of a window.
-        dilation: usize = 1,
+        padding: usize = 0;
         /// Groups of channels that do not meet.
         groups: usize = 1,
         /// Ignored.
@@ -111,11 +115,7 @@ convolution! {
     /// What a [`Conv2d`] does.
     Conv2dConfig {
         /// Zeros at each side.
-        padding: usize = 0,
-        /// Steps between windows.
-        stride: usize = 1,
-        /// Steps between the elements of a window.
-        dilation: usize = 1,
+        padding: usize = 0;
         /// Groups of channels that do not meet.
         groups: usize = 1,
         /// Ignored.
@@ -131,11 +131,7 @@ convolution! {
         /// Elements taken off either end.
         padding: usize = 0,
         /// Elements added at the far end.
-        output_padding: usize = 0,
-        /// Steps between windows.
-        stride: usize = 1,
-        /// Steps between the elements of a window.
-        dilation: usize = 1,
+        output_padding: usize = 0;
         /// Groups of channels that do not meet.
         groups: usize = 1
     }
@@ -151,11 +147,7 @@ convolution! {
         /// Elements taken off each side.
         padding: usize = 0,
         /// Elements added at the far sides.
-        output_padding: usize = 0,
-        /// Steps between windows.
-        stride: usize = 1,
-        /// Steps between the elements of a window.
-        dilation: usize = 1
+        output_padding: usize = 0;
     }
     /// A transposed convolution along two axes, with weights `[in, out, k, k]`.
     ConvTranspose2d, 2, |x, w, c| x.conv_transpose2d(w, c.padding, c.output_padding, c.stride, c.dilation)

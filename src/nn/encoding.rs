@@ -2,7 +2,7 @@
 
 use crate::{Result, Tensor, WithDType};
 
-/// For each index (u8, u32 or i64) a row of `depth` elements that is `on_value` there, else `off_value`: shape
+/// For each index (any integers) a row of `depth` elements that is `on_value` there, else `off_value`: shape
 /// `[own.., depth]`. An index of -1 gives a row of `off_value`.
 ///
 /// # Errors

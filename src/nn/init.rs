@@ -12,14 +12,14 @@ pub enum FanInOut {
 }
 
 impl FanInOut {
-    /// The number of connections of weights of a shape.
+    /// The number of connections of weights of a shape; the largest number, if they are more.
     pub fn for_shape(&self, shape: &Shape) -> usize {
-        let dims = shape.dims();
-        match (self, dims) {
-            (FanInOut::FanIn, [_, inputs, rest @ ..]) => inputs * rest.iter().product::<usize>(),
-            (FanInOut::FanOut, [outputs, rest @ ..]) => outputs * rest.iter().skip(1).product::<usize>(),
-            _ => 1,
-        }
+        let apart = match self {
+            FanInOut::FanIn => 0,
+            FanInOut::FanOut => 1,
+        };
+        let counted = shape.dims().iter().enumerate().filter(|&(axis, _)| axis != apart);
+        counted.fold(1usize, |connections, (_, &dim)| connections.saturating_mul(dim))
     }
 }
 

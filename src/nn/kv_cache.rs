@@ -43,39 +43,6 @@ impl Cache {
         Cache { all_data: None, dim, current_seq_len: 0, grow_by: max_seq_len, max_seq_len }
     }
 
-    /// The axis of positions.
-    pub fn dim(&self) -> usize {
-        self.dim
-    }
-
-    /// Positions so far.
-    pub fn current_seq_len(&self) -> usize {
-        self.current_seq_len
-    }
-
-    /// Positions that there is memory for.
-    pub fn max_seq_len(&self) -> usize {
-        self.max_seq_len
-    }
-
-    /// The whole block.
-    pub fn all_data(&self) -> &Option<Tensor> {
-        &self.all_data
-    }
-
-    /// A view of the positions so far.
-    ///
-    /// # Errors
-    /// As [`Tensor::narrow`].
-    #[track_caller]
-    pub fn current_data(&self) -> Result<Option<Tensor>> {
-        // Not in a closure, which would be the line that made it.
-        match &self.all_data {
-            Some(all) => Ok(Some(all.narrow(self.dim, 0, self.current_seq_len)?)),
-            None => Ok(None),
-        }
-    }
-
     /// What it has; of `src` no positions, if it has none.
     #[track_caller]
     fn all_or_none(&self, src: &Tensor) -> Result<Tensor> {
@@ -122,6 +89,50 @@ impl Cache {
         Ok(())
     }
 }
+
+/// What a cache says of its block, and of the positions so far and at most.
+macro_rules! of_block {
+    ($cache:ident, $so_far:literal, $most:literal) => {
+        impl $cache {
+            /// The axis of positions.
+            pub fn dim(&self) -> usize {
+                self.dim
+            }
+
+            #[doc = $so_far]
+            pub fn current_seq_len(&self) -> usize {
+                self.current_seq_len
+            }
+
+            #[doc = $most]
+            pub fn max_seq_len(&self) -> usize {
+                self.max_seq_len
+            }
+
+            /// The whole block.
+            pub fn all_data(&self) -> &Option<Tensor> {
+                &self.all_data
+            }
+
+            /// A view of the positions kept, in the order of the block.
+            ///
+            /// # Errors
+            /// As [`Tensor::narrow`].
+            #[track_caller]
+            pub fn current_data(&self) -> Result<Option<Tensor>> {
+                let kept = self.current_seq_len.min(self.max_seq_len);
+                // Not in a closure, which would be the line that made it.
+                match &self.all_data {
+                    Some(all) => Ok(Some(all.narrow(self.dim, 0, kept)?)),
+                    None => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+of_block!(Cache, "Positions so far.", "Positions that there is memory for.");
+of_block!(RotatingCache, "Positions taken in so far, also those written over.", "Positions kept.");
 
 /// What a pair of caches shares: its parts, and what they hold.
 macro_rules! pair {
@@ -228,39 +239,6 @@ impl RotatingCache {
     /// Where the next position goes.
     pub fn offset(&self) -> usize {
         self.offset
-    }
-
-    /// The axis of positions.
-    pub fn dim(&self) -> usize {
-        self.dim
-    }
-
-    /// Positions taken in so far, also those written over.
-    pub fn current_seq_len(&self) -> usize {
-        self.current_seq_len
-    }
-
-    /// Positions kept.
-    pub fn max_seq_len(&self) -> usize {
-        self.max_seq_len
-    }
-
-    /// The whole block.
-    pub fn all_data(&self) -> &Option<Tensor> {
-        &self.all_data
-    }
-
-    /// A view of the positions kept, in the order of the block.
-    ///
-    /// # Errors
-    /// As [`Tensor::narrow`].
-    #[track_caller]
-    pub fn current_data(&self) -> Result<Option<Tensor>> {
-        let kept = self.current_seq_len.min(self.max_seq_len);
-        match &self.all_data {
-            Some(all) => Ok(Some(all.narrow(self.dim, 0, kept)?)),
-            None => Ok(None),
-        }
     }
 
     /// Without positions or memory.

@@ -36,27 +36,33 @@ pub fn mse(predictions: &Tensor, targets: &Tensor) -> Result<Tensor> {
     predictions.compose("mse", || predictions.sub(targets)?.sqr()?.mean_all())
 }
 
-/// The mean of `-(t log p + (1 - t) log(1 - p))` with `p = sigmoid(logits)`, without overflow for any logit.
+/// The mean of `-(t log p + (1 - t) log(1 - p))` with `p = sigmoid(logits)`, without overflow or cancellation for any
+/// logit.
 ///
 /// # Errors
 /// As [`Tensor::sub`] and [`Tensor::softplus`].
 #[track_caller]
 pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let op = "binary_cross_entropy_with_logit";
-    logits.compose(op, || logits.softplus()?.sub(&logits.mul(targets)?)?.mean_all())
+    logits.compose(op, || {
+        // Both logarithms as they are: one of them and a difference would lose its small values.
+        let (of_one, of_zero) = (logits.neg()?.softplus()?, logits.softplus()?);
+        of_one.mul(targets)?.add(&of_zero.mul(&targets.affine(-1.0, 1.0)?)?)?.mean_all()
+    })
 }
 
 /// The mean of `d^2 / 2` where the difference is at most `delta`, else of `delta (|d| - delta / 2)`.
 ///
 /// # Errors
-/// As [`Tensor::sub`].
+/// [`Error::Argument`] for a `delta` that is negative or NaN; as [`Tensor::sub`].
 #[track_caller]
 pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
     predictions.compose("huber", || {
         let difference = predictions.sub(targets)?;
         let size = difference.abs()?;
         let near = size.le(&size.full_like(delta)?)?;
-        let square = difference.sqr()?.affine(0.5, 0.0)?;
+        // Of what is near alone: the gradient of the square of an infinity is NaN, also where it is not taken.
+        let square = difference.clamp(-delta, delta)?.sqr()?.affine(0.5, 0.0)?;
         near.where_cond(&square, &size.affine(delta, -0.5 * delta * delta)?)?.mean_all()
     })
 }

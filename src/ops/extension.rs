@@ -104,7 +104,8 @@ extension! {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     fn is_nan(&self) -> Result<Proxy> = ext_is_nan;
 
-    /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
+    /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers and f8e4m3 never are. No
+    /// gradient.
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
@@ -140,15 +141,15 @@ extension! {
     /// As [`TensorExt::logical_and`].
     fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> = ext_logical_xor;
 
-    /// `value` where the mask (u8, u32 or i64, broadcast to this shape) is not 0, else these elements. The gradient is
-    /// 0 where it was filled.
+    /// `value` where the mask (bool or integers, broadcast to this shape) is not 0, else these elements. The gradient
+    /// is 0 where it was filled.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::UnsupportedDType`] of the mask,
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> = ext_masked_fill;
 
-    /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
+    /// The elements where the mask (bool or integers, broadcast to this shape) is not 0, in row-major order: one axis.
     /// The mask is read on the host; with a gradient.
     ///
     /// # Errors
@@ -181,7 +182,7 @@ extension! {
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.
     fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> = ext_lerp;
 
-    /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index
+    /// For each index (any integers) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index
     /// of -1 gives zeros alone. The indices are read on the host; no gradient.
     ///
     /// # Errors
@@ -189,28 +190,29 @@ extension! {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     fn one_hot(&self, depth: usize) -> Result<Proxy> = ext_one_hot;
 
-    /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype, with gradients.
+    /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype but bool, with
+    /// gradients.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if one is no vector; as [`Proxy::mul`].
     fn outer(&self, rhs: &Proxy) -> Result<Proxy> = ext_outer;
 
     /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes
-    /// count as 1. Any dtype, up to three axes, with gradients.
+    /// count as 1. Any dtype but bool, up to three axes, with gradients.
     ///
     /// # Errors
     /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
     fn kron(&self, rhs: &Proxy) -> Result<Proxy> = ext_kron;
 
-    /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype, with gradients.
+    /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype but bool, with gradients.
     ///
     /// # Errors
     /// [`Error::Shape`] if the axis is not of size 3; [`Error::DimOutOfRange`]; as [`Proxy::mul`].
     fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> = ext_cross;
 
     /// The distance by norm `p` of every point of one set from every point of another:
-    /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which for `p` 2 are 0
-    /// between equal points. Holds all `m n d` differences for a moment.
+    /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which are 0 between
+    /// equal points. Holds all `m n d` differences for a moment.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`]; as [`TensorExt::norm_dim`].
@@ -271,8 +273,8 @@ extension! {
     /// As [`TensorExt::sort`].
     fn nonzero(&self) -> Result<Proxy> = ext_nonzero;
 
-    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32
-    /// and i64. No gradient.
+    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of any
+    /// integers. No gradient.
     ///
     /// # Errors
     /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
@@ -281,14 +283,15 @@ extension! {
     fn bincount(&self, least: usize) -> Result<Proxy> = ext_bincount;
 
     /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN
-    /// are not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
+    /// are not counted. With `min` and `max` both 0: from the smallest to the largest number. Floats; no gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`TensorExt::sort`].
+    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite, given or found; as
+    /// [`TensorExt::sort`].
     fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> = ext_histc;
 
-    /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
-    /// elements are 0 too.
+    /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]: any dtype but bool. The
+    /// gradient holds where elements are 0 too.
     ///
     /// # Errors
     /// As [`Proxy::cumsum`].
@@ -298,7 +301,8 @@ extension! {
     /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
     ///
     /// # Errors
-    /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
+    /// [`Error::DimOutOfRange`]; [`Error::Shape`] for an axis of 2^32 elements or more; [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
     fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> = ext_cummax;
 
     /// As [`TensorExt::cummax`], with the smallest; NaN is smaller than any number.
@@ -307,7 +311,7 @@ extension! {
     /// As [`TensorExt::cummax`].
     fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> = ext_cummin;
 
-    /// The root of [`Proxy::var`].
+    /// The root of [`Proxy::var`]. Its gradient is 0 where it is.
     ///
     /// # Errors
     /// As [`Proxy::mean`].
@@ -325,8 +329,8 @@ extension! {
     /// As [`Proxy::mean`].
     fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> = ext_var_mean;
 
-    /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
-    /// also where elements are 0.
+    /// The product over one or more axes, which are removed: 1 of nothing. Any dtype but bool, integers wrap; with a
+    /// gradient, also where elements are 0.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
@@ -381,7 +385,7 @@ extension! {
     fn all_all(&self) -> Result<Proxy> = ext_all_all;
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
-    /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient; for `p` 2 it is 0 at 0.
+    /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient, which is 0 at 0.
     ///
     /// # Errors
     /// [`Error::Argument`] if `p` is NaN;

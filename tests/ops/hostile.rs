@@ -2,10 +2,12 @@
 //! inside and far outside what is allowed. They answer or refuse; a panic, of the library or of an assertion in it,
 //! fails here.
 
-use ndgc::{D, DType, Device, IndexOp, Result, Tensor, TensorExt, TensorIndexer};
+use ndgc::nn::attention::{AttnMask, flash_attn};
+use ndgc::{D, DType, Device, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::common::assert_names_its_line;
 use crate::ops::support::alone;
 
 /// Numbers that arguments are made of: small ones, and those near the ends of their types.
@@ -36,6 +38,21 @@ struct Given {
 
 fn size(n: i64) -> usize {
     n as usize
+}
+
+/// The same number, but so large that no machine has as many bytes, where one may have them.
+fn apart(n: i64) -> i64 {
+    if n == 1 << 40 { 1 << 60 } else { n }
+}
+
+/// A size that is small, or of which no machine has the bytes.
+fn far(n: i64) -> usize {
+    size(apart(n))
+}
+
+fn attend(g: &Given, mask: AttnMask) -> Result<Tensor> {
+    let single = |x: &Tensor| x.to_dtype(DType::F32);
+    flash_attn::<f32>(&single(&g.x)?, &single(&g.y)?, &single(&g.z)?, 0.5, mask, Some(g.b as f32), Some(g.c as f32))
 }
 
 fn array(draw: &mut Draw<'_>, dtype: DType) -> Result<Tensor> {
@@ -182,6 +199,28 @@ const CALLS: &[Call] = calls! {
     |g| g.x.chunk(size(g.b) % 7, g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
     |g| g.x.split(size(g.b), g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
     |g| g.x.flatten_from(D::Minus(size(g.a)));
+    |g| g.x.repeat((far(g.a), far(g.b)));
+    |g| g.x.repeat(vec![far(g.a), far(g.b), far(g.c)]);
+    |g| g.x.tile(far(g.a));
+    |g| g.x.pad(&[(far(g.a), far(g.b))], PadMode::Constant(g.c as f64));
+    |g| g.x.pad(&[(far(g.a), far(g.b)), (0, far(g.c))], PadMode::Reflect);
+    |g| g.x.pad(&[(far(g.a), far(g.b)), (far(g.c), 1)], PadMode::Replicate);
+    |g| g.x.pad(&[(far(g.a), far(g.b)), (far(g.c), 1)], PadMode::Circular);
+    |g| Tensor::arange_step(apart(g.a), apart(g.b), apart(g.c), &Device::Cpu);
+    |g| Tensor::arange_step(g.a as u8, g.b as u8, g.c as u8, &Device::Cpu);
+    |g| Tensor::arange_step(apart(g.a) as f32, apart(g.b) as f32, apart(g.c) as f32, &Device::Cpu);
+    |g| Tensor::linspace(g.a as f64, g.b as f64, far(g.c), g.x.dtype(), &Device::Cpu);
+    |g| g.x.conv1d(&g.y, far(g.a), far(g.b), far(g.c), 1);
+    |g| g.x.conv2d(&g.y, far(g.a), far(g.b), far(g.c), far(g.a));
+    |g| g.x.conv_transpose1d(&g.y, far(g.a), far(g.b), far(g.c), 1, 1);
+    |g| g.x.im2col((far(g.a), far(g.b)), far(g.c), 1, 1);
+    |g| g.x.max_pool2d_with_stride((far(g.a), far(g.b)), far(g.c));
+    |g| g.x.avg_pool1d_with_stride(far(g.a), far(g.b));
+    |g| g.x.adaptive_avg_pool1d(far(g.a));
+    |g| g.x.interpolate2d(far(g.a), far(g.b));
+    |g| g.x.upsample_bilinear2d_with_scale(apart(g.a) as f64, 1. / g.b as f64, g.c > 0);
+    |g| attend(g, AttnMask::causal_with_offset(size(g.a)));
+    |g| attend(g, AttnMask::Mask(g.y.clone()));
 };
 
 fn run(bytes: &[u8]) {
@@ -215,6 +254,89 @@ fn no_operation_panics_on_any_shape_stride_index_or_dtype() {
             Ok(())
         }) {
             panic!("{error}");
+        }
+    });
+}
+
+/// Sizes inside and outside of what a window can have; of none that is large a machine has the bytes.
+const SIZES: [usize; 6] = [0, 1, 3, 1 << 60, isize::MAX as usize, usize::MAX];
+
+type Windowed = fn(&Tensor, &Tensor, [usize; 4]) -> Result<Tensor>;
+
+/// What slides over an image, with these kernels.
+const WINDOWED: &[Windowed] = &[
+    |x, w, [a, b, c, d]| x.conv1d(w, a, b, c, d),
+    |x, w, [a, b, c, d]| x.conv2d(w, a, b, c, d),
+    |x, w, [a, b, c, d]| x.conv_transpose1d(w, a, b, c, d, 1),
+    |x, w, [a, b, c, d]| x.conv_transpose2d(w, a, b, c, d),
+    |x, _, [a, b, c, d]| x.im2col((a, b), c, d, 1),
+    |x, _, [a, b, c, _]| x.im2col(2, a, b, c),
+    |x, _, [a, b, c, d]| x.flatten(1, 2)?.fold((a, b), (2, 1), c, d, 1),
+    |x, _, [a, b, c, d]| x.max_pool2d_with_stride((a, b), (c, d)),
+    |x, _, [a, b, c, d]| x.avg_pool2d_with_stride((a, b), (c, d)),
+    |x, _, [a, b, ..]| x.avg_pool1d_with_stride(a, b),
+    |x, _, [a, b, ..]| x.adaptive_avg_pool2d((a, b)),
+    |x, _, [a, b, ..]| x.interpolate2d(a, b),
+    |x, _, [a, b, ..]| x.upsample_bilinear2d(a, b, true),
+];
+
+/// Images with kernels for them: of each kind of layout, of the ways that a convolution has, and of nothing.
+fn images() -> Result<Vec<(Tensor, Tensor)>> {
+    let of = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu);
+    // Elements far apart.
+    let turned = of(&[1, 2, 9, 8])?.transpose(2, 3)?.narrow(2, 0, 1)?;
+    Ok(vec![
+        (of(&[1, 2, 3, 4])?, of(&[2, 2, 2, 2])?),
+        (of(&[2, 4, 3, 2])?.permute((0, 3, 1, 2))?, of(&[2, 2, 1, 1])?),
+        (turned.clone(), of(&[2, 2, 1, 2])?),
+        (turned.narrow(1, 0, 1)?, of(&[1, 1, 1, 2])?),
+        (turned.squeeze(2)?, of(&[2, 2, 2])?),
+        (of(&[0, 2, 3, 4])?, of(&[2, 2, 2, 2])?),
+        (of(&[1, 2, 0, 4])?, of(&[2, 2, 2, 2])?),
+        (of(&[1, 0, 3, 4])?, of(&[2, 0, 2, 2])?),
+    ])
+}
+
+#[test]
+fn no_window_panics_whatever_its_size_stride_padding_and_dilation() {
+    alone(|| {
+        for (x, w) in images().unwrap() {
+            for i in 0..SIZES.len().pow(4) {
+                let sizes = [1, 6, 36, 216].map(|place| SIZES[i / place % 6]);
+                for run in WINDOWED {
+                    match run(&x, &w, sizes) {
+                        Ok(made) => assert_eq!(made.to_vec::<f32>().unwrap().len(), made.elem_count(), "{sizes:?}"),
+                        Err(error) => assert_names_its_line(&error),
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn attention_of_any_sizes_has_its_shape_or_is_refused() {
+    let one = |sizes: [usize; 6], mask: AttnMask, bias: Option<f32>| {
+        let [batch, queries, keys, heads, of_keys, n] = sizes;
+        let of = |dims: [usize; 4]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+        let (q, k) = (of([batch, queries, heads, n]), of([batch, keys, of_keys, n]));
+        match flash_attn::<f32>(&q, &k, &k, 0.5, mask, bias, bias) {
+            Ok(made) => assert_eq!(made.dims(), [batch, heads, queries, n], "{sizes:?}"),
+            Err(error) => assert_names_its_line(&error),
+        }
+    };
+    let masks: [&[usize]; 5] = [&[], &[3], &[3, 3], &[1, 3], &[3, 1, 3]];
+    alone(|| {
+        for i in 0..3usize.pow(6) {
+            let sizes = [1, 3, 9, 27, 81, 243].map(|place| [1, 0, 3][i / place % 3]);
+            for offset in [0, 1, usize::MAX] {
+                one(sizes, AttnMask::causal_with_offset(offset), Some(offset as f32));
+            }
+            one(sizes, AttnMask::None, Some(f32::NAN));
+            for dims in masks {
+                let mask = Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+                one(sizes, AttnMask::Mask(mask), None);
+            }
         }
     });
 }

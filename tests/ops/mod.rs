@@ -5,6 +5,8 @@ mod reference;
 mod support;
 
 mod attention;
+mod audited;
+mod audited_nn;
 mod autograd;
 mod cases;
 mod conv;

@@ -30,9 +30,10 @@ macro_rules! native_integer {
             fn power(self, rhs: Self) -> Self {
                 let $x = rhs;
                 let bits = $exponent;
+                let base = if rhs < Self::default() && self.absolute() != 1 { 0 } else { self };
                 (0..64).rev().fold(1, |power: $t, bit| {
                     let square = power.wrapping_mul(power);
-                    if bits >> bit & 1 == 1 { square.wrapping_mul(self) } else { square }
+                    if bits >> bit & 1 == 1 { square.wrapping_mul(base) } else { square }
                 })
             }
             fn negative(self) -> Self { self.wrapping_neg() }
@@ -58,10 +59,10 @@ native_integer! {
     u32, |x| x, u32::from(x > 0), u64::from(x);
     u16, |x| x, u16::from(x > 0), u64::from(x);
     u64, |x| x, u64::from(x > 0), x;
-    i8, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
-    i16, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
-    i32, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
-    i64, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
+    i8, |x| x.wrapping_abs(), x.signum(), u64::from(x.unsigned_abs());
+    i16, |x| x.wrapping_abs(), x.signum(), u64::from(x.unsigned_abs());
+    i32, |x| x.wrapping_abs(), x.signum(), u64::from(x.unsigned_abs());
+    i64, |x| x.wrapping_abs(), x.signum(), x.unsigned_abs();
 }
 
 macro_rules! native_float {

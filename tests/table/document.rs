@@ -60,7 +60,7 @@ with the switch in both positions, and gives the same everywhere.
 const REASONS: [(&str, &[&str]); 6] = [
     (
         "take, make or give a list of the caller's",
-        &["create", "from_vec", "from_iter", "from_raw_buffer", "chunk", "split", "split_sizes", "meshgrid", "einsum"],
+        &["create", "from_vec", "from_iter", "chunk", "split", "split_sizes", "meshgrid", "einsum"],
     ),
     ("keep the memory of somebody else", &["from_shared", "from_dlpack", "from_blob"]),
     ("make a network, which has a list of layers; the row makes one", &["Mlp::forward"]),

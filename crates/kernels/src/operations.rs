@@ -230,7 +230,8 @@ macro_rules! for_each_binary {
             /// The smaller; NaN if either is.
             Minimum [minimum broadcast_minimum minimum_ minimum_into broadcast_minimum_into] any
                 { |x, y| x.min_or_nan(y) => "smaller(x, y)" }
-            /// `x ^ y`; a negative base is right for whole exponents.
+            /// `x ^ y`; a negative base is right for whole exponents. Integers wrap; a negative exponent gives the
+            /// inverse cut towards zero, and of 0 it is 0, as a division by 0.
             Pow [pow broadcast_pow pow_ pow_into broadcast_pow_into] number
                 { |x, y| x.power(y) => "power(x, y)" }
             /// The angle in `[-pi, pi]` of the point `(y, x)`, where x is the left operand.

@@ -33,7 +33,8 @@ static COUNTS: Totals = Totals {
     limit: AtomicU64::new(NO_LIMIT),
 };
 
-/// The part of the counts that one thread keeps to itself. Written by its thread alone.
+/// The part of the counts that one thread keeps to itself. Written by its thread alone, but for the
+/// highest, which [`reset_peak`] sets.
 #[derive(Default)]
 pub(super) struct Share {
     /// All that was counted for whatever thread had this share.

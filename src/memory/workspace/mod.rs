@@ -51,8 +51,8 @@ pub const DEFAULT_WORKSPACE: &str = "DefaultWorkspace";
 /// An arena for cyclic work, of one thread, known there by its name.
 ///
 /// While a cycle of it runs, each array that this thread makes on its device has its bytes there: of a creation, of an
-/// operation, of a derivative. At the end of the cycle they end all at once, in a time that does not depend on how many
-/// there are, and the next cycle uses the bytes again. A handle that is left over gives
+/// operation, of a derivative. At the end of the cycle they end all at once, in a time that depends on how many have a
+/// recorded gradient alone, and the next cycle uses the bytes again. A handle that is left over gives
 /// [`Error::LeakedArray`] wherever it is used. A result leaves by [`Proxy::detach`](crate::Proxy::detach), or by
 /// [`Proxy::leverage`](crate::Proxy::leverage) to a workspace further out.
 ///

@@ -9,11 +9,14 @@ use crate::base::{
 };
 use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, composite_at, number_like, shape_of, wrong_shape},
-    exec::all_or_none,
-    place::Place,
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, composite_at, number_like, shape_of, wrong_shape},
+        exec::all_or_none,
+        place::Place,
+    },
+    create::values::of_elements,
 };
 
 /// A mask of `[rows, columns]`: where `column - row` compares so to `k`.
@@ -230,30 +233,9 @@ impl Proxy {
         if bytes.len() != needed {
             return argument(call, "number of bytes", bytes.len(), "that of the shape's elements");
         }
-        let made = match dtype {
-            DType::Bool if bytes.iter().any(|&byte| byte > 1) => {
-                return argument(call, "truth value", "another byte", "0 or 1");
-            }
-            DType::Bool => Proxy::from_vec(bytes.iter().map(|&byte| byte == 1).collect(), shape, at),
-            DType::U8 => Proxy::from_slice(bytes, shape, at),
-            DType::U16 => Proxy::from_vec(numbers(bytes, u16::from_ne_bytes), shape, at),
-            DType::U64 => Proxy::from_vec(numbers(bytes, u64::from_ne_bytes), shape, at),
-            DType::I8 => Proxy::from_vec(numbers(bytes, i8::from_ne_bytes), shape, at),
-            DType::I16 => Proxy::from_vec(numbers(bytes, i16::from_ne_bytes), shape, at),
-            DType::I32 => Proxy::from_vec(numbers(bytes, i32::from_ne_bytes), shape, at),
-            DType::F8E4M3 => Proxy::from_vec(numbers(bytes, |[byte]| float8::F8E4M3::from_bits(byte)), shape, at),
-            DType::F16 => Proxy::from_vec(numbers(bytes, half::f16::from_ne_bytes), shape, at),
-            DType::BF16 => Proxy::from_vec(numbers(bytes, half::bf16::from_ne_bytes), shape, at),
-            DType::U32 => Proxy::from_vec(numbers(bytes, u32::from_ne_bytes), shape, at),
-            DType::I64 => Proxy::from_vec(numbers(bytes, i64::from_ne_bytes), shape, at),
-            DType::F32 => Proxy::from_vec(numbers(bytes, f32::from_ne_bytes), shape, at),
-            DType::F64 => Proxy::from_vec(numbers(bytes, f64::from_ne_bytes), shape, at),
-        };
-        made.map_err(|error| error.of(call))
+        if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            return argument(call, "truth value", "another byte", "0 or 1");
+        }
+        of_elements(call, bytes, (shape, dtype), &at)
     }
-}
-
-fn numbers<T, const N: usize>(bytes: &[u8], number: fn([u8; N]) -> T) -> Vec<T> {
-    let (chunks, _) = bytes.as_chunks::<N>();
-    chunks.iter().map(|&chunk| number(chunk)).collect()
 }

@@ -4,6 +4,7 @@ use crate::base::{
     call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result},
+    heap,
     literal::NdLiteral,
     shape::{Shape, ShapeWithOneHole},
 };
@@ -211,7 +212,8 @@ fn large_arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Pl
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
     Shape::from(count).check(call, size_of::<T>())?;
-    let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
+    let mut values: Vec<T> = call.named(heap::room(call.op, count))?;
+    values.extend((0..count as i128).map(|i| T::from_i128(first + i * by)));
     of_elements(call, T::bytes_of(&values), (Shape::from(count), T::DTYPE), at)
 }
 

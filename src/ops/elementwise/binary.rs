@@ -33,7 +33,7 @@ use crate::ops::{
         target::{kernel, pair},
     },
     elementwise::{
-        scalar::{TensorOrScalar, with_operand},
+        scalar::{Scalar, TensorOrScalar, with_operand},
         unary::{affine_of, unary_of},
     },
 };
@@ -181,7 +181,8 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         (BinaryOp::Div, 0) => grad.broadcast_div(&value(1)?)?,
         (BinaryOp::Div, _) => {
             let (x, y) = (value(0)?, value(1)?);
-            grad.broadcast_mul(&x)?.broadcast_div(&y.sqr()?)?.neg()?
+            // The square of `y` may overflow where the slope does not.
+            grad.mul(&x.broadcast_div(&y)?.broadcast_div(&y)?)?.neg()?
         }
         (BinaryOp::Maximum | BinaryOp::Minimum, side) => {
             let (x, y) = (value(0)?, value(1)?);
@@ -210,8 +211,8 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         (BinaryOp::Pow, _) => {
             let (x, y) = (value(0)?, value(1)?);
             let slope = x.broadcast_pow(&y)?.broadcast_mul(&x.log()?)?;
-            // At 0 the formula has 0 * infinity; the limit is 0.
-            let flat = x.eq(&x.zeros_like()?)?.broadcast_as(*slope.shape())?;
+            // At 0 the formula has 0 * infinity; the limit is 0, but for negative exponents.
+            let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.ge(&y.zeros_like()?)?)?;
             grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
     })
@@ -382,7 +383,7 @@ fn node_of(call: Call, [x, y]: [&ArrayRef<'_>; 2], op: BinaryOp) -> Tracked {
 pub(crate) fn with_number(
     x: Operand<'_>,
     op: BinaryOp,
-    number: f64,
+    number: Scalar,
     first: bool,
     [mul, add]: [f64; 2],
     site: Site,
@@ -392,7 +393,10 @@ pub(crate) fn with_number(
         return compose_of(call, x, |x| affine_of(call, x, mul, add));
     }
     compose_of(call, x, |x| {
-        let number = filled_beside(call, x.get(), &Shape::SCALAR, number)?;
+        let number = match number.number() {
+            Some(number) => filled_beside(call, x.get(), &Shape::SCALAR, number)?,
+            None => number.beside(x.get())?,
+        };
         let number = Operand::Borrowed(&number);
         reusing(call, if first { (number, x) } else { (x, number) }, op, true)
     })
@@ -410,12 +414,12 @@ fn compose_of<'a>(call: Call, x: Operand<'a>, f: impl FnOnce(Operand<'a>) -> Res
 }
 
 /// A number divided by each element.
-pub(crate) fn divide_number(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
+pub(crate) fn divide_number(x: Operand<'_>, number: Scalar, site: Site) -> Result<Proxy> {
     if x.get().dtype().is_float() {
         let call = Call { op: "arithmetic", site };
         return compose(call, x.get(), &mut || {
             let inverse = x.get().recip()?;
-            affine_of(call, Operand::Owned(inverse), number, 0.0)
+            affine_of(call, Operand::Owned(inverse), number.to_f64(), 0.0)
         });
     }
     with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
@@ -461,7 +465,7 @@ macro_rules! operators {
             #[track_caller]
             fn $method(self, rhs: f64) -> Result<Proxy> {
                 let ($a, $n) = (self, rhs);
-                with_number($operand, BinaryOp::$op, rhs, false, $after, Location::caller())
+                with_number($operand, BinaryOp::$op, rhs.into(), false, $after, Location::caller())
             }
         }
         impl std::ops::$trait<$array> for f64 {
@@ -477,10 +481,10 @@ macro_rules! operators {
 }
 
 operators! {
-    Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m, true, [1.0, m], site);
-    Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m, true, [-1.0, m], site);
-    Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m, true, [m, 0.0], site);
-    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| divide_number(x, m, site);
+    Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m.into(), true, [1.0, m], site);
+    Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m.into(), true, [-1.0, m], site);
+    Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m.into(), true, [m, 0.0], site);
+    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| divide_number(x, m.into(), site);
 }
 
 fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {

@@ -104,7 +104,7 @@ impl Proxy {
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let call = Call::here("where_cond");
-        let converted = readable(self)?;
+        let converted = readable(self, &|| None)?;
         let mask = converted.as_ref().unwrap_or(self);
         enter(call, |context| {
             let pins = pin(context, call.op, [mask, yes, no])?;

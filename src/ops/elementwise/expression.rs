@@ -12,6 +12,7 @@ use crate::ops::{
     call::reuse::{Operand, Temporary},
     elementwise::{
         binary::{divide_number, reusing, with_number},
+        scalar::Scalar,
         unary::unary_of,
     },
     grad::var::Var,
@@ -21,7 +22,7 @@ use crate::ops::{
 #[derive(Debug)]
 pub enum Term<'a> {
     /// A number.
-    Number(f64),
+    Number(Scalar),
     /// An array that is read.
     Lent(&'a Proxy),
     /// A temporary, whose bytes the next step may take.
@@ -58,16 +59,22 @@ macro_rules! numbers {
     ($($t:ty),*) => {$(
         impl AsTerm for $t {
             fn term(&self) -> Term<'_> {
-                Term::Number(*self as f64)
+                Term::Number((*self).into())
             }
         }
     )*};
 }
-numbers!(f64, f32, i32, i64, u32, usize);
+numbers!(f64, f32, i32, i64, u32);
+
+impl AsTerm for usize {
+    fn term(&self) -> Term<'_> {
+        Term::Number((*self as u64).into())
+    }
+}
 
 impl From<f64> for Term<'_> {
     fn from(number: f64) -> Self {
-        Term::Number(number)
+        Term::Number(number.into())
     }
 }
 
@@ -134,17 +141,37 @@ impl<'a> Term<'a> {
     }
 }
 
-fn no_array(call: Call, number: f64) -> Error {
-    Error::argument(call, "expression", number, "one with an array; a number has no methods here")
+fn no_array(call: Call, number: Scalar) -> Error {
+    Error::argument(call, "expression", number.to_f64(), "one with an array; a number has no methods here")
 }
 
 /// How an operator treats numbers.
 struct Rule {
     op: BinaryOp,
     name: &'static str,
-    numbers: fn(f64, f64) -> f64,
     /// Factor and summand for a number on the right.
     after: fn(f64) -> [f64; 2],
+}
+
+/// What an operator makes of two numbers: computed in doubles, but of whole ones exactly if i64 holds that.
+fn of_numbers(x: Scalar, y: Scalar, op: BinaryOp) -> Scalar {
+    let exact = x.whole().zip(y.whole()).and_then(|(x, y)| match op {
+        BinaryOp::Add => x.checked_add(y),
+        BinaryOp::Sub => x.checked_sub(y),
+        BinaryOp::Mul => x.checked_mul(y),
+        _ => None,
+    });
+    if let Some(Ok(exact)) = exact.map(i64::try_from) {
+        return exact.into();
+    }
+    let (x, y) = (x.to_f64(), y.to_f64());
+    let number = match op {
+        BinaryOp::Add => x + y,
+        BinaryOp::Sub => x - y,
+        BinaryOp::Mul => x * y,
+        _ => x / y,
+    };
+    number.into()
 }
 
 fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'static> {
@@ -159,36 +186,36 @@ fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'st
         (Err(error), _) | (_, Err(error)) => return Term::Failed(error),
     };
     match (left, right) {
-        (Err(x), Err(y)) => Term::Number((rule.numbers)(x, y)),
+        (Err(x), Err(y)) => Term::Number(of_numbers(x, y, rule.op)),
         (Ok(x), Ok(y)) => reusing(Call { op: rule.name, site }, (x, y), rule.op, false).into(),
-        (Ok(x), Err(n)) => with_number(x, rule.op, n, false, (rule.after)(n), site).into(),
+        (Ok(x), Err(n)) => with_number(x, rule.op, n, false, (rule.after)(n.to_f64()), site).into(),
         (Err(n), Ok(x)) => match rule.op {
             BinaryOp::Div => divide_number(x, n, site),
-            BinaryOp::Sub => with_number(x, rule.op, n, true, [-1.0, n], site),
-            _ => with_number(x, rule.op, n, true, (rule.after)(n), site),
+            BinaryOp::Sub => with_number(x, rule.op, n, true, [-1.0, n.to_f64()], site),
+            _ => with_number(x, rule.op, n, true, (rule.after)(n.to_f64()), site),
         }
         .into(),
     }
 }
 
 macro_rules! operators {
-    ($($trait:ident, $method:ident, $op:ident, |$x:ident, $y:ident| $numbers:expr, |$n:ident| $after:expr;)*) => {$(
+    ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr;)*) => {$(
         impl<'a, 'b> std::ops::$trait<Term<'b>> for Term<'a> {
             type Output = Term<'static>;
             #[track_caller]
             fn $method(self, rhs: Term<'b>) -> Term<'static> {
-                let (name, numbers): (_, fn(f64, f64) -> f64) = (stringify!($method), |$x, $y| $numbers);
-                combine(self, rhs, &Rule { op: BinaryOp::$op, name, numbers, after: |$n| $after }, Location::caller())
+                let rule = Rule { op: BinaryOp::$op, name: stringify!($method), after: |$n| $after };
+                combine(self, rhs, &rule, Location::caller())
             }
         }
     )*};
 }
 
 operators! {
-    Add, add, Add, |x, y| x + y, |n| [1.0, n];
-    Sub, sub, Sub, |x, y| x - y, |n| [1.0, -n];
-    Mul, mul, Mul, |x, y| x * y, |n| [n, 0.0];
-    Div, div, Div, |x, y| x / y, |n| [1.0 / n, 0.0];
+    Add, add, Add, |n| [1.0, n];
+    Sub, sub, Sub, |n| [1.0, -n];
+    Mul, mul, Mul, |n| [n, 0.0];
+    Div, div, Div, |n| [1.0 / n, 0.0];
 }
 
 impl std::ops::Neg for Term<'_> {
@@ -197,7 +224,7 @@ impl std::ops::Neg for Term<'_> {
     fn neg(self) -> Term<'static> {
         let site = Location::caller();
         match self {
-            Term::Number(number) => Term::Number(-number),
+            Term::Number(number) => Term::Number(of_numbers(Scalar::F64(-1.0), number, BinaryOp::Mul)),
             Term::Lent(array) => unary_of(Operand::Borrowed(array), UnaryOp::Neg, site).into(),
             Term::Given(array) => unary_of(Operand::Owned(array), UnaryOp::Neg, site).into(),
             Term::Failed(error) => Term::Failed(error),
@@ -210,7 +237,8 @@ impl std::ops::Neg for Term<'_> {
 ///
 /// Arrays that are named are read. What is made on the way gives its bytes to the next step where nobody can see that,
 /// so that a chain needs one buffer. Arguments of methods and functions are as in any other place. Shapes must be
-/// equal, as with the operators; the gradient is recorded.
+/// equal, as with the operators; the gradient is recorded. Numbers among themselves are doubles, and whole ones exact
+/// as far as i64 reaches.
 ///
 /// ```
 /// # use ndgc::{Device, Tensor, t};

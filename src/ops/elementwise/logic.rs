@@ -89,6 +89,10 @@ fn on_host(a: &Proxy, b: &Proxy, op: &'static str, f: fn(f64, f64) -> f64) -> Re
     Proxy::from_vec(values, shape, &device)?.to_dtype(dtype)
 }
 
+fn has_infinity(dtype: DType) -> bool {
+    dtype.is_float() && dtype != DType::F8E4M3
+}
+
 fn floats_rem(x: f64, y: f64) -> f64 {
     let r = x % y;
     if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }
@@ -96,12 +100,17 @@ fn floats_rem(x: f64, y: f64) -> f64 {
 
 /// From the exact remainder, so that the quotient is whole before it is rounded.
 fn floats_floor_div(x: f64, y: f64) -> f64 {
-    if y == 0.0 || x.is_infinite() || y.is_infinite() {
+    if y == 0.0 || x.is_infinite() {
         return (x / y).floor();
     }
     let r = x % y;
     let q = ((x - r) / y).round();
-    if r != 0.0 && (r < 0.0) != (y < 0.0) { q - 1.0 } else { q }
+    match r != 0.0 && (r < 0.0) != (y < 0.0) {
+        true => q - 1.0,
+        // A 0 has the sign of what was rounded.
+        false if q == 0.0 => 0f64.copysign(x / y),
+        false => q,
+    }
 }
 
 fn floats_trunc_div(x: f64, y: f64) -> f64 {
@@ -118,16 +127,16 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_is_inf(&self) -> Result<Proxy> {
         let call = Call::here("is_inf");
-        composite(call, self, &mut || match self.dtype().is_float() {
+        composite(call, self, &mut || match has_infinity(self.dtype()) {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
-            false => self.ne(self),
+            false => self.lt(self),
         })
     }
 
     #[track_caller]
     pub(crate) fn ext_is_finite(&self) -> Result<Proxy> {
         let call = Call::here("is_finite");
-        composite(call, self, &mut || match self.dtype().is_float() {
+        composite(call, self, &mut || match has_infinity(self.dtype()) {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
             false => self.eq(self),
         })
@@ -156,8 +165,8 @@ impl Proxy {
 
     /// The rest of a division whose quotient is cut towards zero: it has the sign of this array, as `%` in Rust.
     ///
-    /// Any dtype, equal shapes; for integers the rest of a division by 0 is the number itself. Exact; floats go
-    /// through the host. Gradients: 1, and minus the quotient.
+    /// Any dtype but bool, equal shapes; for integers the rest of a division by 0 is the number itself. Exact; floats
+    /// go through the host. Gradients: 1, and minus the quotient.
     ///
     /// # Errors
     /// As [`Proxy::div`].
@@ -189,8 +198,8 @@ impl Proxy {
         divide(self, rhs, how, Location::caller())
     }
 
-    /// The quotient rounded down to a whole number. Any dtype, equal shapes; integer division by 0 gives 0. Floats
-    /// go through the host. Its gradients are 0.
+    /// The quotient rounded down to a whole number. Any dtype but bool, equal shapes; integer division by 0 gives 0.
+    /// Floats go through the host. Its gradients are 0.
     ///
     /// # Errors
     /// As [`Proxy::div`].
@@ -219,7 +228,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let mask = mask.broadcast_as(*self.shape())?;
             if mask.dtype().is_float() {
-                return Err(Error::unsupported_dtype(op, mask.dtype(), "u8, u32, i64"));
+                return Err(Error::unsupported_dtype(op, mask.dtype(), "bool and integers"));
             }
             let (device, of_mask) = (self.device(), mask.device());
             if device != of_mask {

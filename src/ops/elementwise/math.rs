@@ -1,30 +1,85 @@
 //! Functions that are made of others, or are others under the name that users of candle or of DJL know.
 
-use crate::base::{call::Call, error::Result};
-use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, number},
+use crate::array::autograd::no_grad;
+use crate::base::{
+    call::Call,
+    dtype::DType,
+    error::{Result, Site},
 };
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, in_single, number},
+    },
+    elementwise::unary::one,
+};
+
+/// Singles or doubles rounded to so many decimals. What is whole in that unit already, or too large for it, stays.
+fn rounded(x: &Proxy, decimals: i32, site: Site) -> Result<Proxy> {
+    let (digits, most) = if x.dtype() == DType::F64 { (52, 308) } else { (23, 38) };
+    if decimals > most {
+        return x.copy();
+    }
+    if decimals < -most {
+        return x.ext_is_finite()?.where_cond(&x.zeros_like()?, x);
+    }
+    let scale = number(x, 10f64.powi(decimals.abs()), site)?;
+    let scaled = if decimals < 0 { x.broadcast_div(&scale)? } else { x.broadcast_mul(&scale)? };
+    let nearest = scaled.round()?;
+    let nearest = if decimals < 0 { nearest.broadcast_mul(&scale)? } else { nearest.broadcast_div(&scale)? };
+    let is_whole = scaled.abs()?.broadcast_ge(&number(x, 2f64.powi(digits), site)?)?;
+    is_whole.where_cond(x, &nearest)
+}
+
+/// Integers rounded to a multiple of a power of ten; 0 if their dtype does not hold that.
+fn rounded_integers(call: Call, x: &Proxy, exponent: u32) -> Result<Proxy> {
+    let dtype = check::number(call, x.dtype())?;
+    let bits = 8 * dtype.size_in_bytes() - usize::from(dtype.is_signed());
+    let Some(unit) = 10u128.checked_pow(exponent).filter(|unit| unit >> bits == 0) else {
+        return x.zeros_like();
+    };
+    // Exact as doubles: at most 10^19.
+    let half = number(x, (unit / 2) as f64, call.site)?;
+    let unit = number(x, unit as f64, call.site)?;
+    let cut = x.broadcast_div(&unit)?.broadcast_mul(&unit)?;
+    // What was cut off has the sign of the number; from a half on it counts as a unit.
+    let units = x.sub(&cut)?.broadcast_div(&half)?;
+    cut.add(&units.broadcast_mul(&unit)?)
+}
 
 /// # Element by element: more functions
 impl Proxy {
-    /// The nearest number with so many decimals; negative ones round to tens, hundreds, .. Its gradient is 0.
+    /// The nearest number with so many decimals, a half away from zero; negative ones round to tens, hundreds, .. Of
+    /// integers 0 if their dtype does not hold that power of ten; they wrap. Its gradient is 0.
     ///
     /// # Errors
-    /// As [`Proxy::round`].
+    /// As [`Proxy::round`]; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for truth values with negative
+    /// decimals.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[1.125f64, 1250.], &Device::Cpu)?;
+    /// assert_eq!(a.round_to(1)?.to_vec1::<f64>()?, [1.1, 1250.]);
+    /// assert_eq!(a.round_to(-2)?.to_vec1::<f64>()?, [0., 1300.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
-        let scale = 10f64.powi(decimals);
-        composite(Call::here("round_to"), self, &mut || {
-            if !self.dtype().is_float() && decimals >= 0 {
-                return check::same("round_to", self);
+        let call = Call::here("round_to");
+        composite(call, self, &mut || {
+            if self.dtype().is_float() {
+                let values = no_grad(|| in_single(self, |x| rounded(x, decimals, call.site)))?;
+                return values.with_gradient(call, [self], false, |grad, _, _| Ok(one(grad.zeros_like()?)));
             }
-            self.affine(scale, 0.0)?.round()?.affine(1.0 / scale, 0.0)
+            match decimals {
+                0.. => check::same(call, self),
+                _ => rounded_integers(call, self, decimals.unsigned_abs()),
+            }
         })
     }
 
-    /// `x ^ exponent` with a whole number as exponent, of any dtype; integers wrap. With a gradient.
+    /// `x ^ exponent` with a whole number as exponent, of any dtype but bool; integers wrap. With a gradient.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for a negative exponent of integers; as [`Proxy::exp`].
@@ -45,10 +100,10 @@ impl Proxy {
             if exponent < 0 {
                 return argument(call, "exponent", exponent, "0 or more for integers");
             }
-            if self.dtype() == crate::DType::U8 && exponent > i32::from(u8::MAX) {
-                // u8 cannot hold the exponent, but every power in u8 has a period that divides 64 from 8 on.
-                return self.broadcast_pow(&number(self, f64::from(exponent % 64 + 64), call.site)?);
-            }
+            // A dtype of 8 or 16 bits does not hold every exponent. From that many on powers have a period, which
+            // divides this one; of 32 bits it changes nothing.
+            let period = 1i32 << ((8 * self.dtype().size_in_bytes()).min(32) - 2);
+            let exponent = if exponent < period { exponent } else { exponent % period + period };
             self.broadcast_pow(&number(self, f64::from(exponent), call.site)?)
         })
     }

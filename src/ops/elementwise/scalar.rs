@@ -95,6 +95,17 @@ macro_rules! scalars {
                     $(Scalar::$variant(value) => WithDType::to_f64(*value),)*
                 }
             }
+
+            /// The whole number that it is; none for a float that is none, that does not hold its neighbours, or that
+            /// is a zero, which has a sign.
+            pub(crate) fn whole(&self) -> Option<i128> {
+                let near = self.to_f64();
+                let holds = near.fract() == 0.0 && near != 0.0 && near.abs() < (1u64 << 53) as f64;
+                let whole = match self {
+                    $(Scalar::$variant(value) => WithDType::to_i128(*value),)*
+                };
+                (holds || !self.dtype().is_float()).then_some(whole)
+            }
         }
 
         impl<T: WithDType> From<T> for Scalar {

@@ -202,10 +202,11 @@ ndgc_kernels::for_each_unary!(unary_forms);
 
 /// # Element by element: functions with numbers
 impl Proxy {
-    /// `x * mul + add` in one pass, for any dtype; for integers the numbers are converted first.
+    /// `x * mul + add` in one pass, for any dtype but bool; for integers the numbers are converted first.
     ///
     /// # Errors
-    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for
+    /// truth values; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn affine(&self, mul: f64, add: f64) -> Result<Proxy> {
         affine_of(Call::here("affine"), Operand::Borrowed(self), mul, add)
@@ -260,7 +261,7 @@ impl Proxy {
     /// As [`Proxy::copy`], with the name of this array too: DJL's `duplicate`.
     ///
     /// # Errors
-    /// As [`Proxy::affine`].
+    /// As [`Proxy::copy`].
     #[track_caller]
     pub fn duplicate(&self) -> Result<Proxy> {
         let copy = copy_of(Call::here("duplicate"), self)?;
@@ -273,7 +274,7 @@ impl Proxy {
     /// A copy of the elements in an array of its own: contiguous, with the same owner and no name.
     ///
     /// # Errors
-    /// As [`Proxy::affine`].
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn copy(&self) -> Result<Proxy> {
         copy_of(Call::here("copy"), self)
@@ -282,7 +283,7 @@ impl Proxy {
     /// Alias of [`Proxy::copy`]: candle's name.
     ///
     /// # Errors
-    /// As [`Proxy::affine`].
+    /// As [`Proxy::copy`].
     #[track_caller]
     pub fn force_contiguous(&self) -> Result<Proxy> {
         copy_of(Call::here("force_contiguous"), self)
@@ -292,7 +293,7 @@ impl Proxy {
     /// are, else a copy.
     ///
     /// # Errors
-    /// As [`Proxy::affine`].
+    /// As [`Proxy::copy`].
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
         let call = Call::here("contiguous");

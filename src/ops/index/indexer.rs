@@ -29,10 +29,10 @@ pub struct NewAxis;
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
-/// What is taken of one axis: made from an index, a range, a list of indices (u8, u32 or i64), [`NewAxis`] or
+/// What is taken of one axis: made from an index, a range, a list of indices (any integers), [`NewAxis`] or
 /// [`Ellipsis`].
 ///
-/// Indices and the ends of ranges that are negative count from the end.
+/// An index and the ends of ranges count from the end if they are negative; the indices of a list do not.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TensorIndexer {

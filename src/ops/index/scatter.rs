@@ -1,4 +1,4 @@
-//! Picking and putting in more ways than `index.rs`: slices written into copies, points by their coordinates, scatter
+//! Picking and putting in more ways than `select.rs`: slices written into copies, points by their coordinates, scatter
 //! where the last one wins, one-hot rows.
 //!
 //! Where indices decide what a copy holds, they are read and checked on the host.
@@ -10,6 +10,7 @@ use crate::base::{
     call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result},
+    heap,
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape},
 };
@@ -20,14 +21,15 @@ use crate::ops::{
         compose::{argument, composite, shape_of, wrong_shape},
         inplace::writable,
     },
-    index::select::{nowhere, readable},
+    index::select::{fits_inside, nowhere, readable},
+    reduction::order::collected,
 };
 
 /// Indices on the host, and their shape.
 fn ids_of(ids: &Proxy, op: &'static str) -> Result<(Shape, Vec<i64>)> {
     let dtype = ids.dtype();
     if !dtype.is_int() {
-        return Err(Error::unsupported_dtype(op, dtype, "u8, u32, i64"));
+        return Err(Error::unsupported_dtype(op, dtype, "integers"));
     }
     ids.to_dtype(DType::I64)?.elements(op)
 }
@@ -93,20 +95,12 @@ fn assigned(call: Call, x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>) -> 
     })
 }
 
-/// Shapes of a scatter: the indices and the source are one, and fit inside on every other axis.
-fn scatter_fits(x: &Shape, ids: &Shape, src: &Shape, axis: usize, op: &'static str) -> Result<()> {
-    check::same_shape(op, ids, src, "the source must have one element for each index")?;
-    let inside = |(i, (&p, &w)): (usize, (&usize, &usize))| i == axis || p <= w;
-    if ids.rank() == x.rank() && ids.dims().iter().zip(x.dims()).enumerate().all(inside) {
-        return Ok(());
-    }
-    Err(Error::shapes(op, ids, x, format!("the indices must fit inside on every axis but {axis}")))
-}
-
 /// For each element the number of the source element that was written to it last, or -1. The index `nowhere` writes
 /// nothing, unless the axis has it.
 fn winners(x: &Shape, ids: &Shape, axis: usize, (at, nowhere): (&[i64], i64), op: &'static str) -> Result<Vec<i64>> {
-    let mut winners = vec![-1i64; x.elem_count()];
+    // Of a view that repeats there may be more elements than memory.
+    let mut winners = heap::room(op, x.elem_count())?;
+    winners.resize(x.elem_count(), -1i64);
     let strides = Layout::contiguous(*x);
     let mut index = vec![0usize; ids.rank()];
     for (number, &id) in (0i64..).zip(at) {
@@ -131,10 +125,11 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, (at, nowhere): (&[i64], i64), op
 
 /// Of an array that had this shape when the axis was looked up.
 fn scattered((x, shape): (&Proxy, Shape), ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
-    let converted = readable(ids)?;
+    let converted = readable(ids, &|| Some(shape.dims()[axis]))?;
     let ids = converted.as_ref().unwrap_or(ids);
     let (of_ids, at) = ids_of(ids, op)?;
-    scatter_fits(&shape, &of_ids, src.shape(), axis, op)?;
+    check::same_shape(op, &of_ids, src.shape(), "the source must have one element for each index")?;
+    fits_inside(op, &of_ids, &shape, axis)?;
     if x.dtype() != src.dtype() {
         return Err(Error::dtype_mismatch(op, x.dtype(), src.dtype()));
     }
@@ -148,8 +143,8 @@ fn scattered((x, shape): (&Proxy, Shape), ids: &Proxy, src: &Proxy, axis: usize,
     if of_ids.elem_count() == 0 {
         return x.copy();
     }
-    let won: Vec<u8> = winners.iter().map(|&winner| u8::from(winner >= 0)).collect();
-    let from: Vec<i64> = winners.iter().map(|&winner| winner.max(0)).collect();
+    let won = collected(op, winners.iter().map(|&winner| u8::from(winner >= 0)))?;
+    let from = collected(op, winners.iter().map(|&winner| winner.max(0)))?;
     let from = Proxy::from_vec(from, shape.elem_count(), &device)?;
     let picked = src.flatten_all()?.index_select(&from, 0)?.reshape(shape)?;
     Proxy::from_vec(won, shape, &device)?.where_cond(&picked, x)
@@ -266,8 +261,8 @@ impl Proxy {
         set().map_err(|error| error.of(call))
     }
 
-    /// A copy with `src[i][j]` at `[i][ids[i][j]]` along an axis; the last one wins where several meet. `ids` (u8, u32
-    /// or i64) and `src` have one shape, that fits inside on the other axes. The indices are read on the host, with
+    /// A copy with `src[i][j]` at `[i][ids[i][j]]` along an axis; the last one wins where several meet. `ids` (any
+    /// integers) and `src` have one shape, that fits inside on the other axes. The indices are read on the host, with
     /// padding as for [`Proxy::index_select`]; with gradients of both.
     ///
     /// # Errors
@@ -303,7 +298,7 @@ impl Proxy {
         values.and_then(|values| self.copy_(&values)).map_err(|error| error.of(call))
     }
 
-    /// The entries at points: the last axis of `ids` (u8, u32 or i64) holds indices of the first axes. Shape: `ids`
+    /// The entries at points: the last axis of `ids` (any integers) holds indices of the first axes. Shape: `ids`
     /// without its last axis, then the axes that are not indexed. The indices are read on the host; with a gradient.
     ///
     /// # Errors

@@ -17,10 +17,7 @@ use crate::ops::{
         exec::{adopt, compose, device, enter, launch, once, output, pin, record, view},
         inplace::{InPlace, into},
     },
-    elementwise::{
-        scalar::{Scalar, TensorOrScalar},
-        unary::one,
-    },
+    elementwise::{scalar::TensorOrScalar, unary::one},
     shape::view::zeros_beside,
 };
 
@@ -32,26 +29,31 @@ fn ids_are_list(op: &'static str, ids: &ArrayRef<'_>) -> Result<usize> {
     }
 }
 
-/// Indices of integer dtypes that kernels do not read, converted to i64, which they do; the largest of theirs becomes
-/// the largest i64. None for all others: they are right, or refused later.
-pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
+/// Indices of integer dtypes that kernels do not read, converted to i64, which they do. The largest of theirs becomes
+/// the largest i64 where it is padding: if there is an axis, whose size `dim` gives, and it has no such index. None for
+/// all others: they are right, or refused later.
+pub(crate) fn readable(ids: &Proxy, dim: &dyn Fn() -> Option<usize>) -> Result<Option<Proxy>> {
     let dtype = ids.dtype();
     if !dtype.is_int() || matches!(dtype, DType::U8 | DType::U32 | DType::I64) {
         return Ok(None);
     }
-    let nowhere: Scalar = match dtype {
-        DType::I8 => i8::MAX.into(),
-        DType::I16 => i16::MAX.into(),
-        DType::U16 => u16::MAX.into(),
-        DType::I32 => i32::MAX.into(),
-        _ => u64::MAX.into(),
-    };
+    let largest = u64::MAX >> (64 - 8 * dtype.size_in_bytes() + usize::from(dtype.is_signed()));
+    let pads = dim().is_some_and(|dim| dim as u64 <= largest);
     let converted = || {
         let ids = ids.aside()?;
         let wide = ids.to_dtype(DType::I64)?;
-        ids.eq(nowhere)?.where_cond(&Scalar::from(i64::MAX).beside(&wide)?, &wide)
+        match pads {
+            true => ids.eq(largest)?.where_cond(&i64::MAX.beside(&wide)?, &wide),
+            false => Ok(wide),
+        }
     };
     no_grad(converted).map(Some)
+}
+
+/// The size of an axis, if the array has it; else the operation says so.
+fn size_along(array: &Proxy, axis_of: &dyn Fn(&Shape) -> Result<usize>) -> Option<usize> {
+    let shape = *array.shape();
+    axis_of(&shape).ok().map(|axis| shape.dims()[axis])
 }
 
 /// The index in an array that kernels read that names no place, unless the axis has it.
@@ -64,7 +66,7 @@ pub(crate) fn nowhere(dtype: DType) -> i64 {
 }
 
 /// The axes of `part` other than `axis` are at most those of `whole`.
-fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Result<()> {
+pub(crate) fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Result<()> {
     let inside = |(i, (&p, &w)): (usize, (&usize, &usize))| i == axis || p <= w;
     if part.rank() == whole.rank() && part.dims().iter().zip(whole.dims()).enumerate().all(inside) {
         return Ok(());
@@ -144,7 +146,7 @@ fn picked(
     axis_of: &dyn Fn(&Shape) -> Result<usize>,
     how: Indexed,
 ) -> Result<Proxy> {
-    let converted = readable(ids)?;
+    let converted = readable(ids, &|| size_along(array, axis_of))?;
     let ids = converted.as_ref().unwrap_or(ids);
     enter(call, |context| {
         let pins = pin(context, call.op, [array, ids])?;
@@ -211,7 +213,7 @@ fn put_into_copy(
     site: Site,
 ) -> Result<Proxy> {
     let call = Call { op: if put == Indexed::Lines { "index_add" } else { "scatter_add" }, site };
-    let converted = readable(ids)?;
+    let converted = readable(ids, &|| size_along(base, axis_of))?;
     let ids = converted.as_ref().unwrap_or(ids);
     enter(call, |context| {
         let pins = pin(context, call.op, [base, ids, src])?;

@@ -167,12 +167,7 @@ fn pair(a: Lettered, b: Lettered, needed: impl Fn(char) -> bool) -> Result<Lette
         dims.push(if a.letters.contains(&letter) { a.size(letter)? } else { b.size(letter)? });
     }
     shape_of(OP, &dims, a.array.dtype().size_in_bytes())?;
-    let array = if a.array.dtype().is_float() {
-        a.grouped([&batch, &rows, &summed])?.matmul(&b.grouped([&batch, &summed, &columns])?)?
-    } else {
-        let left = a.grouped([&batch, &rows, &summed])?.unsqueeze(2)?;
-        left.broadcast_mul(&b.grouped([&batch, &columns, &summed])?.unsqueeze(1)?)?.sum(3)?
-    };
+    let array = a.grouped([&batch, &rows, &summed])?.matmul(&b.grouped([&batch, &summed, &columns])?)?;
     Ok(Lettered { array: array.reshape(dims)?, letters })
 }
 
@@ -181,8 +176,8 @@ impl Proxy {
     /// The sum of products that an equation names, one letter for each axis: `"bij,bjk->bik"` is a matrix product,
     /// `"ii->i"` a diagonal, `"ij->ji"` a transpose; `...` stands for axes without letters, which repeat as in
     /// [`Proxy::broadcast_add`] and come first in a result that is not given. Without `->` the result has the letters
-    /// that stand once, in alphabetical order. Any dtype, with gradients; the result belongs to the owner of the first
-    /// operand.
+    /// that stand once, in alphabetical order. Numbers of any dtype, with gradients; the result belongs to the owner of
+    /// the first operand.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for an equation that does not fit the operands, for sizes of one

@@ -16,6 +16,7 @@ use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result},
+    heap,
     shape::{D, Dim},
 };
 use crate::memory::proxy::Proxy;
@@ -68,13 +69,23 @@ impl Complex {
         Ok(Complex { re: self.re.clone(), im: self.im.neg()? })
     }
 
-    /// The distances from 0: real numbers.
+    /// The distances from 0: real numbers. The gradient is the direction, and 0 where there is none.
     ///
     /// # Errors
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
-        composite(Call::here("abs"), &self.re, &mut || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
+        let call = Call::here("abs");
+        composite(call, &self.re, &mut || {
+            let values = no_grad(|| distance(&self.re, &self.im))?;
+            values.with_gradient(call, [&self.re, &self.im], true, move |grad, parts, needs| {
+                let distance = distance(&parts[0], &parts[1])?;
+                let still = distance.eq(0.0)?;
+                let share = |part: &Proxy| still.where_cond(&part.zeros_like()?, &part.div(&distance)?)?.mul(grad);
+                let share_if = |i: usize| needs[i].then(|| share(&parts[i])).transpose();
+                Ok([share_if(0)?, share_if(1)?, None])
+            })
+        })
     }
 
     /// `x + y`.
@@ -108,6 +119,11 @@ impl Complex {
     }
 }
 
+/// The distances of points from 0.
+fn distance(re: &Proxy, im: &Proxy) -> Result<Proxy> {
+    re.sqr()?.add(&im.sqr()?)?.sqrt()
+}
+
 /// A linear map along one axis: the first `n` of the elements, zeros behind them if they are fewer; their transform;
 /// the first `keep` of that, zeros behind; times `scale`.
 #[derive(Clone, Copy, Debug)]
@@ -138,13 +154,8 @@ impl Transform {
         dims[last] = keep;
         shape_of("fft", &dims, size_of::<f64>())?;
         let lines: usize = dims.iter().enumerate().filter(|&(i, _)| i != last).map(|(_, &dim)| dim).product();
-        let (mut line, mut out_re, mut out_im) = (Vec::new(), Vec::new(), Vec::new());
-        let enough = line.try_reserve_exact(n).is_ok();
-        if !enough || out_re.try_reserve_exact(lines * keep).is_err() || out_im.try_reserve_exact(lines * keep).is_err()
-        {
-            return Err(Error::size_overflow("fft", &dims, size_of::<Complex64>()));
-        }
-        line.resize(n, Complex64::default());
+        let mut line = heap::zeros::<Complex64>("fft", n)?;
+        let (mut out_re, mut out_im) = (heap::room("fft", lines * keep)?, heap::room("fft", lines * keep)?);
         let mut planner = FftPlanner::<f64>::new();
         let plan = if forwards { planner.plan_fft_forward(n) } else { planner.plan_fft_inverse(n) };
         for i in 0..lines {
@@ -261,7 +272,8 @@ pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
     composite(call, &x.re, &mut || {
         let bins = (n / 2 + 1).min(shape.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
-        let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
+        let mut weights: Vec<f64> = heap::room(call.op, bins)?;
+        weights.extend((0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }));
         let mut dims = vec![1; shape.rank()];
         dims[axis] = bins;
         let weights = Proxy::from_vec(weights, dims, x.re.device())?.to_dtype(x.re.dtype())?;
@@ -301,7 +313,8 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
     let call = Call::here("hann_window");
     check::float(call, dtype)?;
     shape_of(call, &[n], size_of::<f64>())?;
-    let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
+    let mut data: Vec<f64> = call.named(heap::room(call.op, n))?;
+    data.extend((0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()));
     composite_at(call, &at, &mut once(|| Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)))
 }
 

@@ -10,7 +10,8 @@ use crate::ops::call::compose::{composite, shape_of, wrong_shape};
 
 /// # Linear algebra: products of vectors and others
 impl Proxy {
-    /// The sum of the products of two vectors' elements: a scalar. Any dtype, with gradients.
+    /// The sum of the products of two vectors' elements: a scalar. Any dtype but truth values, with gradients; sums of
+    /// f16 and bf16 are kept in f32.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if they are not vectors of one size; as [`Proxy::mul`].
@@ -19,14 +20,20 @@ impl Proxy {
         let op = "dot";
         composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
-            if a.rank() != 1 || b.rank() != 1 {
-                return Err(Error::shapes(op, &a, &b, "both must be vectors"));
+            if a.rank() != 1 || a != b {
+                return Err(Error::shapes(op, &a, &b, "both must be vectors of one size"));
             }
-            self.mul(rhs)?.sum_all()
+            if !self.dtype().is_float() {
+                // Exact in any order: on a device the sum takes many more threads than a product of two vectors.
+                return self.mul(rhs)?.sum_all();
+            }
+            // Along strides a product of two vectors is one long chain.
+            let (left, right) = (self.contiguous()?, rhs.contiguous()?);
+            left.unsqueeze(0)?.matmul(&right.unsqueeze(1)?)?.reshape(())
         })
     }
 
-    /// A matrix times a vector: `[m, n] x [n] -> [m]`. f32 and f64, with gradients.
+    /// A matrix times a vector: `[m, n] x [n] -> [m]`. Any dtype but truth values, with gradients.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`]; as [`Proxy::matmul`].
@@ -54,7 +61,8 @@ impl Proxy {
         })
     }
 
-    /// A matrix product and a bias, which is broadcast to it: `self x rhs + bias`. f32 and f64, with gradients.
+    /// A matrix product and a bias, which is broadcast to it: `self x rhs + bias`. Any dtype but
+    /// truth values, with gradients.
     ///
     /// # Errors
     /// As [`Proxy::matmul`] and [`Proxy::broadcast_add`].

@@ -404,7 +404,8 @@ impl Proxy {
     }
 
     /// The transpose of [`Proxy::im2col`]: `[batch, channels h w, positions]` to `[batch, channels, height, width]`
-    /// with this `(height, width)`, each element the sum of what it would have given. Of any dtype; with a gradient.
+    /// with this `(height, width)`, each element the sum of what it would have given. Any dtype but truth values; with
+    /// a gradient.
     ///
     /// # Errors
     /// As [`Proxy::conv2d`]; [`Error::ShapeMismatch`] for columns that are not those of such an image.

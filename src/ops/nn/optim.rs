@@ -164,12 +164,13 @@ impl Proxy {
     /// Step `t` (from 1) of Adam with decoupled weight decay, in place, with the moments `m` and `v`.
     ///
     /// # Errors
-    /// As [`Proxy::sgd_step_`].
+    /// [`Error::Argument`] for a step before the first; as [`Proxy::sgd_step_`].
     #[track_caller]
     pub fn adam_step_(&self, grad: &Proxy, m: &Proxy, v: &Proxy, t: i32, config: &AdamConfig) -> Result<()> {
+        let call = Call::here("adam_step_");
         let AdamConfig { rate, beta1, beta2, eps: epsilon, decay } = *config;
         let rule = StepRule::Adam { beta1, beta2, epsilon, decay };
-        step(Call::here("adam_step_"), [self, m, v], grad, (rule, rate, number(t)))
+        step(call, [self, m, v], grad, (rule, rate, number(call, t)?))
     }
 
     /// Step `t` (from 1) of any rule, in place, with the arrays that it keeps for this parameter, in the order that
@@ -177,7 +178,8 @@ impl Proxy {
     /// `epsilon`. One pass over all of them, which takes no memory.
     ///
     /// # Errors
-    /// [`Error::Argument`] for another number of arrays than the rule keeps; as [`Proxy::sgd_step_`].
+    /// [`Error::Argument`] for another number of arrays than the rule keeps, and for a step before the first; as
+    /// [`Proxy::sgd_step_`].
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor, nn::StepRule};
@@ -189,7 +191,8 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn optimizer_step_(&self, grad: &Proxy, kept: &[Proxy], rule: StepRule, rate: f64, t: i32) -> Result<()> {
-        let (call, at) = (Call::here("optimizer_step_"), (rule, rate, number(t)));
+        let call = Call::here("optimizer_step_");
+        let at = (rule, rate, number(call, t)?);
         let has_no_velocity = kept.is_empty() && matches!(rule, StepRule::Sgd { .. });
         match *kept {
             [] if has_no_velocity => step(call, [self], grad, at),
@@ -206,9 +209,12 @@ impl Proxy {
     }
 }
 
-/// The number of a step as kernels count.
-fn number(t: i32) -> u64 {
-    u64::try_from(t).unwrap_or(0)
+/// The number of a step as kernels count: from 1, as the corrections of many rules divide by 0 else.
+fn number(call: Call, t: i32) -> Result<u64> {
+    match u64::try_from(t) {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err(Error::argument(call, "t", t, "1 or more")),
+    }
 }
 
 /// The numbers of Adam.

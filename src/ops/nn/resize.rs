@@ -149,7 +149,8 @@ impl Proxy {
         };
         let scaled = |what: &'static str, len: usize, scale: f64| {
             let size = (len as f64 * scale).floor();
-            match scale > 0.0 && size < isize::MAX as f64 && scale.is_finite() {
+            let is_size = size < isize::MAX as f64 && (size >= 1.0 || len == 0);
+            match scale > 0.0 && scale.is_finite() && is_size {
                 true => Ok(size as usize),
                 false => argument(ask.call, what, scale, "a positive number that gives a size"),
             }

@@ -3,7 +3,7 @@
 use crate::array::autograd::Saved;
 use crate::base::{
     call::Call,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{D, Dim, Shape},
 };
 use crate::device::kernel::Kernel;
@@ -46,7 +46,7 @@ impl Proxy {
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Proxy) -> Result<Proxy> {
         let call = Call::here("cross_entropy");
-        let converted = readable(labels)?;
+        let converted = readable(labels, &|| None)?;
         let labels = converted.as_ref().unwrap_or(labels);
         enter(call, |context| {
             let pins = pin(context, call.op, [self, labels])?;
@@ -67,15 +67,14 @@ impl Proxy {
             let node = record(&[&x], || {
                 let probs = Saved::new(call, &probs.storage, probs.dtype, probs.layout);
                 let labels = Saved::of(call, &l);
-                move |grad: &Proxy, _| Ok(one(cross_entropy_grad(&probs.get()?, &labels.get()?, grad, call.site)?))
+                move |grad: &Proxy, _| Ok(one(cross_entropy_grad(call, &probs.get()?, &labels.get()?, grad)?))
             });
             adopt(call, context, loss, self, node)
         })
     }
 }
 
-fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -> Result<Proxy> {
-    let call = Call { op: "cross_entropy", site };
+fn cross_entropy_grad(call: Call, probs: &Proxy, labels: &Proxy, grad: &Proxy) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [probs, labels, grad])?;
         let [p, l, g] = pins.arrays();

@@ -7,13 +7,14 @@ use crate::base::{
     call::Call,
     dtype::{DType, WithDType, with_bits, with_type},
     error::{Error, Result},
+    heap,
     shape::{D, Dim, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, number, wrong_shape},
+        compose::{argument, composite, number, number_like, wrong_shape},
         exec::both_or_none,
     },
     create::values::of_values,
@@ -38,21 +39,29 @@ fn key<T: WithDType>(x: T) -> u64 {
 /// The key of what is no number, which no number has; an integer may.
 const NAN: u64 = u64::MAX;
 
+/// As `collect`, with an error where there is no room: a view that repeats may have any number of elements.
+pub(crate) fn collected<T>(op: &'static str, items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut all = heap::room(op, items.len())?;
+    all.extend(items);
+    Ok(all)
+}
+
 /// The places of keys in order; equal ones stay in theirs. One sort for all dtypes.
-fn ranked(keys: &[u64], descending: bool) -> Vec<usize> {
+fn ranked(op: &'static str, keys: &[u64], descending: bool) -> Result<Vec<usize>> {
     let flip = if descending { u64::MAX } else { 0 };
-    let mut places: Vec<usize> = (0..keys.len()).collect();
+    let mut places = collected(op, 0..keys.len())?;
     places.sort_by_key(|&place| keys[place] ^ flip);
-    places
+    Ok(places)
 }
 
 /// The keys of all elements of an array, in row-major order.
-fn keys_of(x: &Proxy) -> Result<Vec<u64>> {
-    with_type!(x.dtype(), T => Ok(x.to_vec::<T>()?.into_iter().map(key).collect()))
+fn keys_of(op: &'static str, x: &Proxy) -> Result<Vec<u64>> {
+    with_type!(x.dtype(), T => collected(op, x.to_vec::<T>()?.into_iter().map(key)))
 }
 
 /// The elements along an axis, sorted: for each place of the other axes the indices in order, and whether one is NaN.
 struct SortedLanes {
+    op: &'static str,
     axis: usize,
     last: usize,
     /// The shape with the axis and the last one exchanged.
@@ -73,13 +82,13 @@ impl SortedLanes {
         if u32::try_from(size).is_err() {
             return wrong_shape(op, x, "at most 2^32 - 1 elements along the axis");
         }
-        let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
+        let (mut ids, mut nan) = (heap::room(op, shape.elem_count())?, Vec::new());
         let is_float = x.dtype().is_float();
-        for lane in keys_of(x)?.chunks(size.max(1)) {
-            ids.extend(ranked(lane, descending).into_iter().map(|place| place as u32));
+        for lane in keys_of(op, x)?.chunks(size.max(1)) {
+            ids.extend(ranked(op, lane, descending)?.into_iter().map(|place| place as u32));
             nan.push(is_float && lane.contains(&NAN));
         }
-        Ok(SortedLanes { axis, last, shape, ids, nan })
+        Ok(SortedLanes { op, axis, last, shape, ids, nan })
     }
 
     fn size(&self) -> usize {
@@ -88,7 +97,7 @@ impl SortedLanes {
 
     /// `count` indices of each lane, as an array in the place of the axis.
     fn pick(&self, x: &Proxy, count: usize, at: &dyn Fn(usize, bool) -> usize) -> Result<Proxy> {
-        let mut ids: Vec<u32> = Vec::with_capacity(self.nan.len() * count);
+        let mut ids: Vec<u32> = heap::room(self.op, self.nan.len() * count)?;
         for (lane, &nan) in self.ids.chunks(self.size().max(1)).zip(&self.nan) {
             ids.extend((0..count).map(|i| lane[at(i, nan)]));
         }
@@ -191,17 +200,18 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_unique(&self) -> Result<Proxy> {
-        composite(Call::here("unique"), self, &mut || {
-            let keys = keys_of(self)?;
-            let mut places = ranked(&keys, false);
+        let op = "unique";
+        composite(Call::here(op), self, &mut || {
+            let keys = keys_of(op, self)?;
+            let mut places = ranked(op, &keys, false)?;
             places.dedup_by_key(|&mut place| keys[place]);
             let (dtype, count) = (self.dtype(), Shape::from(places.len()));
             with_bits!(dtype, B => {
                 let (_, all) = self.bits::<B>("to_vec", dtype)?;
                 if all.len() != keys.len() {
-                    return Err(check::exchanged("unique", self));
+                    return Err(check::exchanged(op, self));
                 }
-                let values = places.iter().map(|&place| all[place]).collect();
+                let values = collected(op, places.iter().map(|&place| all[place]))?;
                 of_values(Call::here("from_vec"), values, (count, dtype), self.device())
             })
         })
@@ -209,26 +219,25 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_nonzero(&self) -> Result<Proxy> {
-        composite(Call::here("nonzero"), self, &mut || {
-            let mut found = Vec::new();
-            let mut count = 0;
+        let op = "nonzero";
+        composite(Call::here(op), self, &mut || {
             let dtype = self.dtype();
             // Both zeros of floats are 0.
             let sign = if dtype.is_float() { 1 << (8 * dtype.size_in_bytes() - 1) } else { 0 };
             let (shape, on) = with_bits!(dtype, B => {
-                let (shape, all) = self.bits::<B>("nonzero", dtype)?;
-                (shape, all.iter().map(|x| x.to_i128() & !sign != 0).collect::<Vec<bool>>())
+                let (shape, all) = self.bits::<B>(op, dtype)?;
+                (shape, collected(op, all.iter().map(|x| x.to_i128() & !sign != 0))?)
             });
-            for (mut flat, _) in on.into_iter().enumerate().filter(|&(_, on)| on) {
-                let start = found.len();
-                found.resize(start + shape.rank(), 0i64);
-                for (place, &dim) in found[start..].iter_mut().zip(shape.dims()).rev() {
+            let (count, rank) = (on.iter().filter(|&&on| on).count(), shape.rank());
+            let mut found: Vec<i64> = heap::zeros(op, count.saturating_mul(rank))?;
+            let places = (0..).zip(on).filter(|&(_, on)| on);
+            for (i, (mut flat, _)) in places.enumerate() {
+                for (place, &dim) in found[i * rank..][..rank].iter_mut().zip(shape.dims()).rev() {
                     *place = (flat % dim) as i64;
                     flat /= dim;
                 }
-                count += 1;
             }
-            Proxy::from_vec(found, (count, shape.rank()), self.device())
+            Proxy::from_vec(found, (count, rank), self.device())
         })
     }
 
@@ -238,7 +247,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let dtype = self.dtype();
             if !dtype.is_int() {
-                return Err(Error::unsupported_dtype(op, dtype, "u8, u32, i64"));
+                return Err(Error::unsupported_dtype(op, dtype, "integers"));
             }
             self.dims1()?;
             let all = self.to_dtype(DType::I64)?.to_vec::<i64>()?;
@@ -260,13 +269,19 @@ impl Proxy {
         let call = Call::here("histc");
         composite(call, self, &mut || {
             let dtype = check::float(call, self.dtype())?;
-            if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
-                return argument(call, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
-            }
             let all = self.aside()?.flatten_all()?.to_dtype(DType::F64)?;
             let (mut low, mut high) = (min, max);
             if (min, max) == (0.0, 0.0) && all.elem_count() > 0 {
-                (low, high) = (all.min_all()?.to_scalar::<f64>()?, all.max_all()?.to_scalar::<f64>()?);
+                let numbers = |none: f64| all.ne(&all)?.where_cond(&number_like(&all, none, call.site)?, &all);
+                low = numbers(f64::INFINITY)?.min_all()?.to_scalar::<f64>()?;
+                high = numbers(f64::NEG_INFINITY)?.max_all()?.to_scalar::<f64>()?;
+                if low > high {
+                    // Nothing but NaN.
+                    (low, high) = (0.0, 0.0);
+                }
+            }
+            if bins == 0 || !(low <= high && low.is_finite() && high.is_finite()) {
+                return argument(call, "bins", format!("{bins} of {low} to {high}"), "1 or more, of a finite range");
             }
             if low == high {
                 (low, high) = (low - 1.0, high + 1.0);

@@ -76,11 +76,12 @@ fn gathered(grad: &Proxy, ids: &Proxy, axis: usize, shape: &Shape) -> Result<Pro
 
 /// # Reductions: running sums, products, extremes
 impl Proxy {
-    /// The sum of each element and all before it along an axis. Any dtype, integers wrap, floats are added in f64; one
-    /// pass, with a gradient. The result belongs to the owner of this array.
+    /// The sum of each element and all before it along an axis. Any dtype but bool, integers wrap, floats are added in
+    /// f64; one pass, with a gradient. The result belongs to the owner of this array.
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    /// [`Error::DimOutOfRange`]; [`Error::UnsupportedDType`] for truth values; [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, TensorExt};

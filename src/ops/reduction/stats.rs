@@ -33,6 +33,20 @@ fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result
     })
 }
 
+/// The root of the variance. Its derivative is 0 where it is.
+fn deviation(call: Call, x: &Proxy, dims: &impl Dims, keep: bool) -> Result<Proxy> {
+    in_single(x, |x| {
+        let variance = variance(x, dims, keep, call.op)?;
+        let values = no_grad(|| variance.sqrt())?;
+        values.with_gradient(call, [&variance], true, |grad, operands, _| {
+            let root = operands[0].sqrt()?;
+            let none = root.zeros_like()?;
+            let slope = grad.div(&root.affine(2.0, 0.0)?)?;
+            Ok(one(root.eq(&none)?.where_cond(&none, &slope)?))
+        })
+    })
+}
+
 /// Halves are multiplied until one index is left: the gradient is right for zeros too, and nothing is divided.
 fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
     let mut out = x.clone();
@@ -51,6 +65,7 @@ fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
 }
 
 fn products(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
+    check::number(op, x.dtype())?;
     let (axes, _) = axes_of(x, dims, op)?;
     let mut out = x.clone();
     for &axis in axes.iter().rev() {
@@ -82,16 +97,22 @@ fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Re
     }
 }
 
-/// The root of the sum of squares. Its derivative is the direction, and 0 where there is none.
-fn euclidean(call: Call, x: &Proxy, axes: Few, keep: bool) -> Result<Proxy> {
-    let values = no_grad(|| summed(&x.sqr()?, &axes, keep)?.sqrt())?;
+/// The root of order `p` of the sum of powers. Its derivative is 0 where it is, and below order 1 where `x` is.
+fn root_of_powers(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Result<Proxy> {
+    let root = move |x: &Proxy, axes: &Few, keep: bool| match p {
+        2.0 => summed(&x.sqr()?, axes, keep)?.sqrt(),
+        _ => summed(&x.abs()?.powf(p)?, axes, keep)?.powf(1.0 / p),
+    };
+    let values = no_grad(|| root(x, &axes, keep))?;
     values.with_gradient(call, [x], true, move |grad, operands, _| {
         let x = &operands[0];
-        let length = x.sqr()?.sum_keepdim(&axes[..])?.sqrt()?;
-        let still = length.broadcast_eq(&number(x, 0.0, call.site)?)?.broadcast_as(*x.shape())?;
-        let direction = x.broadcast_div(&length)?;
-        let direction = still.where_cond(&x.zeros_like()?, &direction)?;
-        Ok(one(direction.broadcast_mul(&grad.reshape(*length.shape())?)?))
+        let length = root(x, &axes, true)?;
+        let still = if p < 1.0 { x } else { &length };
+        let still = still.broadcast_eq(&number(x, 0.0, call.site)?)?.broadcast_as(*x.shape())?;
+        let share = x.broadcast_div(&length)?;
+        let slope = if p == 2.0 { share } else { share.abs()?.powf(p - 1.0)?.mul(&x.sign()?)? };
+        let slope = still.where_cond(&x.zeros_like()?, &slope)?;
+        Ok(one(slope.broadcast_mul(&grad.reshape(*length.shape())?)?))
     })
 }
 
@@ -100,18 +121,12 @@ fn norm_of(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Result<Proxy
     if p.is_nan() {
         return crate::ops::call::compose::argument(call, "p", p, "a number");
     }
-    if p == 2.0 {
-        return euclidean(call, x, axes, keep);
-    }
-    if p == 0.0 {
-        return summed(&truth(x, call.site)?.to_dtype(x.dtype())?, &axes, keep);
-    }
-    let size = x.abs()?;
     let out = match p {
-        f64::INFINITY => size.max_keepdim(&axes[..])?,
-        f64::NEG_INFINITY => size.min_keepdim(&axes[..])?,
-        1.0 => size.sum_keepdim(&axes[..])?,
-        _ => size.powf(p)?.sum_keepdim(&axes[..])?.powf(1.0 / p)?,
+        0.0 => return summed(&truth(x, call.site)?.to_dtype(x.dtype())?, &axes, keep),
+        f64::INFINITY => x.abs()?.max_keepdim(&axes[..])?,
+        f64::NEG_INFINITY => x.abs()?.min_keepdim(&axes[..])?,
+        1.0 => return summed(&x.abs()?, &axes, keep),
+        _ => return root_of_powers(call, x, p, axes, keep),
     };
     if keep {
         return Ok(out);
@@ -150,12 +165,14 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("std"), self, &mut || variance(self, &dims, false, "std")?.sqrt())
+        let call = Call::here("std");
+        composite(call, self, &mut || deviation(call, self, &dims, false))
     }
 
     #[track_caller]
     pub(crate) fn ext_std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("std_keepdim"), self, &mut || variance(self, &dims, true, "std_keepdim")?.sqrt())
+        let call = Call::here("std_keepdim");
+        composite(call, self, &mut || deviation(call, self, &dims, true))
     }
 
     #[track_caller]

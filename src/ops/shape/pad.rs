@@ -1,6 +1,6 @@
 //! Padding along several axes.
 
-use crate::base::{call::Call, error::Result, layout::Layout, shape::Shape};
+use crate::base::{call::Call, error::Result, heap, layout::Layout, shape::Shape};
 use crate::device::kernel::Kernel;
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -63,7 +63,8 @@ fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to
 }
 
 /// Which entry of an axis of `size` stands at each place of the padded one.
-fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64> {
+fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Result<Vec<i64>> {
+    let mut places: Vec<i64> = heap::room(OP, left + size + right)?;
     let (size, left) = (size as i64, left as i64);
     let of = |place: i64| match mode {
         PadMode::Replicate => place.clamp(0, size - 1),
@@ -72,7 +73,8 @@ fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64
         _ if place >= size => 2 * (size - 1) - place,
         _ => place,
     };
-    (-left..size + right as i64).map(of).collect()
+    places.extend((-left..size + right as i64).map(of));
+    Ok(places)
 }
 
 /// # Shape: padding
@@ -104,7 +106,7 @@ impl Proxy {
                 if size < least {
                     return wrong_shape(OP, self, &format!("at least {least} entries along axis {}", lead + i));
                 }
-                let ids = sources(mode, size, pad);
+                let ids = sources(mode, size, pad)?;
                 let count = ids.len();
                 let ids = Proxy::from_vec(ids, count, self.device())?;
                 padded = padded.index_select(&ids, lead + i)?;

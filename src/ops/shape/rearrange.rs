@@ -24,12 +24,13 @@ fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Pro
 
 /// `count` copies of an array one after the other along an axis: one pass.
 fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Proxy> {
-    let shape = *x.shape();
+    let (shape, elem_bytes) = (*x.shape(), x.dtype().size_in_bytes());
     let (lead, rest) = shape.dims().split_at(axis.to_index(&shape, op)?);
+    let to = shape.with_dim(axis, rest[0].saturating_mul(count));
+    to.check(op, elem_bytes)?;
     let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
-    let wide = shape_of(op, &[lead, count, rest], x.dtype().size_in_bytes())?;
-    let size = shape.dims()[axis] * count;
-    x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(shape.with_dim(axis, size))?.contiguous()
+    let wide = shape_of(op, &[lead, count, rest], elem_bytes)?;
+    x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(to)?.contiguous()
 }
 
 /// # Shape: splitting, repeating, rolling

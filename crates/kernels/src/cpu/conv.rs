@@ -106,6 +106,11 @@ fn coordinate(window: &Window, axis: usize, place: usize, elem: usize) -> isize 
     (place * window.stride[axis] + elem * window.dilation[axis]) as isize - window.padding[axis] as isize
 }
 
+/// From what is seen at one place of the last axis to what is at the next one. If that lies outside, any number.
+fn line_step(window: &Window, step: isize) -> isize {
+    (window.stride[2] as isize).wrapping_mul(step)
+}
+
 /// As [`coordinate`], inside the axis.
 fn inside(window: &Window, axis: usize, place: usize, elem: usize, len: usize) -> Option<usize> {
     usize::try_from(coordinate(window, axis, place, elem)).ok().filter(|&at| at < len)
@@ -145,7 +150,7 @@ fn read<T: Number>(image: &Image<'_, T>, base: isize, window: &Window, elem: usi
         to[seen.end - positions.start..].fill(T::ZERO);
         let first = coordinate(window, 2, seen.start, kw);
         let from = base + d as isize * steps[0] + h as isize * steps[1] + first * steps[2];
-        let step = window.stride[2] as isize * steps[2];
+        let step = line_step(window, steps[2]);
         strided::put(image.data, from, step, &mut to[seen.start - positions.start..seen.end - positions.start]);
     });
 }
@@ -273,7 +278,7 @@ fn add_times<T: Multiplied>(w: T, data: &[T], at: isize, step: isize, d: &mut [T
 }
 
 fn result_directly<T: Multiplied>(image: &Image<'_, T>, base: isize, weights: &[T], window: &Window, dst: &mut [T]) {
-    let step = window.stride[2] as isize * image.steps[4];
+    let step = line_step(window, image.steps[4]);
     for (filter, plane) in dst.chunks_exact_mut(window.output_positions()).enumerate() {
         let weights = &weights[filter * window.kernel_elems()..];
         plane.fill(T::ZERO);
@@ -383,7 +388,7 @@ pub(super) fn weights<T: Multiplied>(
 }
 
 fn weights_directly<T: Multiplied>(image: &Image<'_, T>, base: isize, result: &[T], window: &Window, dst: &mut [T]) {
-    let step = window.stride[2] as isize * image.steps[4];
+    let step = line_step(window, image.steps[4]);
     for (grad, d) in result.chunks_exact(window.output_positions()).zip(dst.chunks_exact_mut(window.kernel_elems())) {
         sights(window, image.ins, &image.steps[2..], |elem, place, at, len| {
             d[elem] = d[elem].add(dot(&grad[place..place + len], image.data, base + at, step));

@@ -1,4 +1,4 @@
-//! Kernels of windows and along axes, with the types of their dtypes, as in `mod.rs`.
+//! Kernels of windows and along axes, with the types of their dtypes, as in `typed.rs`.
 
 use super::{
     bits, conv,
@@ -167,9 +167,8 @@ pub(super) fn scanned(op: ScanOp, src: Src, dst: Dst, ids: Option<Dst>, axis: us
 pub(super) fn prod_grad(src: Src, grad: Src, dst: Dst, axis: usize) -> Result<()> {
     with_wide!("cumprod", float dst.dtype(), T => {
         open!(T; src grad; dst);
-        scan::prod_grad(src, grad, dst, axis);
-    });
-    Ok(())
+        scan::prod_grad(src, grad, dst, axis)
+    })
 }
 
 pub(super) fn norm(src: Src, dst: Dst, scale: Option<Src>, shift: Option<Src>, way: Evenly) -> Result<()> {

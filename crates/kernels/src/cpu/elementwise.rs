@@ -13,7 +13,6 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
-    few::FEW,
     number::{Float, IndexElement, Number},
     operand::{Element, In, Out},
     rows::{Row1, Row2, Row3},
@@ -22,6 +21,9 @@ use crate::cpu::{
 };
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
+
+/// Elements up to which rows, threads and vectors cost more than they do (`few.rs`).
+pub const FEW: usize = 16;
 
 /// What is done to an element: a closure, if it is short. A long one would be called for each element, or make the loop
 /// around it a function that knows of no vector units; so it is a type whose `of` is `#[inline(always)]`.

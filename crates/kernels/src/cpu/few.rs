@@ -1,14 +1,14 @@
 //! A few dense numbers, computed on the spot: the way to rows, threads and vectors would cost more than they do.
 
-use bytemuck::{Pod, bytes_of, pod_read_unaligned};
+use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut, pod_read_unaligned};
+use float8::F8E4M3;
+use half::{bf16, f16};
 
 use crate::base::dtype::DType;
-use crate::cpu::number::Number;
+pub use crate::cpu::elementwise::FEW;
+use crate::cpu::{low_precision::LowPrecision, number::Number};
 use crate::for_each_binary;
 use crate::kernel::BinaryOp;
-
-/// Elements up to which it is worth while, also on the path of kernels (`elementwise.rs`).
-pub const FEW: usize = 16;
 
 macro_rules! binary_functions {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident
@@ -31,8 +31,24 @@ fn each<T: Number + Pod>(a: &[u8], b: &[u8], d: &mut [u8], f: impl Fn(T, T) -> T
     }
 }
 
-/// A function of two operands whose elements, as many as the result's and of one dtype, follow each other in these
-/// bytes. `false`, and nothing is written, for a dtype that does not compute as itself.
+/// Of a dtype that computes in a wider one.
+#[inline(never)]
+fn widened<N: LowPrecision<Compute: Pod>>(op: BinaryOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
+    let count = dst.len() / size_of::<N>();
+    let of = |bytes: &[u8]| {
+        let (mut own, mut wide) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW]);
+        cast_slice_mut(&mut own[..count]).copy_from_slice(&bytes[..dst.len()]);
+        N::widen(&own[..count], &mut wide[..count]);
+        wide
+    };
+    let (a, b, mut d, mut result) = (of(lhs), of(rhs), [N::Compute::ZERO; FEW], [N::zeroed(); FEW]);
+    of_type::<N::Compute>(op, cast_slice(&a[..count]), cast_slice(&b[..count]), cast_slice_mut(&mut d[..count]));
+    N::narrow(&d[..count], &mut result[..count]);
+    dst.copy_from_slice(cast_slice(&result[..count]));
+}
+
+/// A function of two operands whose elements, at most [`FEW`], as many as the result's and of one dtype, follow each
+/// other in these bytes. `false`, and nothing is written, for truth values.
 #[inline]
 pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) -> bool {
     let of_type = match dtype {
@@ -43,6 +59,12 @@ pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]
         DType::U8 => of_type::<u8>,
         DType::U32 => of_type::<u32>,
         DType::U64 => of_type::<u64>,
+        DType::F16 => widened::<f16>,
+        DType::BF16 => widened::<bf16>,
+        DType::F8E4M3 => widened::<F8E4M3>,
+        DType::I8 => widened::<i8>,
+        DType::I16 => widened::<i16>,
+        DType::U16 => widened::<u16>,
         _ => return false,
     };
     of_type(op, lhs, rhs, dst);

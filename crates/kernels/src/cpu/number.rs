@@ -1,7 +1,8 @@
 //! Arithmetic of elements, one trait per kind of dtype.
 //!
-//! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
-//! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
+//! Integers wrap. A division by 0 gives 0, also that of a negative power, so that no value an array can hold makes a
+//! kernel panic. Floats follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a
+//! vectorised one.
 
 use crate::cpu::{math, operand::Element, special};
 
@@ -109,7 +110,9 @@ macro_rules! integer {
             #[inline(always)]
             fn power(self, rhs: Self) -> Self {
                 let $x = rhs;
-                wrapping_power(1, self, $exponent, <$t>::wrapping_mul)
+                // 1 over a number of any other size is cut to 0.
+                let base = if rhs < Self::ZERO && self.magnitude() != 1 { 0 } else { self };
+                wrapping_power(1, base, $exponent, <$t>::wrapping_mul)
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -135,8 +138,8 @@ macro_rules! integer {
 integer!(u8, |x| x, u8::from(x > 0), u64::from(x));
 integer!(u32, |x| x, u32::from(x > 0), u64::from(x));
 integer!(u64, |x| x, u64::from(x > 0), x);
-integer!(i32, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
-integer!(i64, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
+integer!(i32, |x| x.wrapping_abs(), x.signum(), u64::from(x.unsigned_abs()));
+integer!(i64, |x| x.wrapping_abs(), x.signum(), x.unsigned_abs());
 // As bits of any dtype of their size, and for sums of the signed ones.
 integer!(u16, |x| x, u16::from(x > 0), u64::from(x));
 
@@ -360,7 +363,9 @@ mod tests {
         assert_eq!((250u8.add(10), 3u32.sub(5), i64::MAX.mul(2)), (4, u32::MAX - 1, -2));
         assert_eq!((7i64.div(0), i64::MIN.div(-1), 0u8.div(0), (-7i64).div(2)), (0, i64::MIN, 0, -3));
         assert_eq!((i64::MIN.negated(), i64::MIN.magnitude(), 1u8.negated()), (i64::MIN, i64::MIN, 255));
-        assert_eq!((3i64.power(4), 3i64.power(-4), 0i64.power(0), 2u8.power(9)), (81, 1, 1, 0));
+        assert_eq!((3i64.power(4), 3i64.power(-4), 0i64.power(0), 2u8.power(9)), (81, 0, 1, 0));
+        assert_eq!((1i64.power(-4), (-1i32).power(-3), (-1i32).power(-4), 0i32.power(-1)), (1, -1, 1, 0));
+        assert_eq!(((-1i64).power(i64::MIN), i64::MIN.power(-1), (-2i32).power(i32::MIN)), (1, 0, 0));
         assert_eq!((i64::MAX.power(2), (-1i64).power(i64::MAX), 2i64.power(64)), (1, -1, 0));
         assert_eq!((3u8.sign(), 0u32.sign(), (-9i64).sign()), (1, 0, -1));
     }

@@ -124,9 +124,10 @@ pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     parts(dst, window.output_positions(), &|i: usize, dst: &mut [T]| {
         let base = image.plane(i / channels, i % channels);
         output_positions(window, image.ins, adaptive, |place, at| {
-            let (mut sum, all) = (T::ZERO, T::from_count(count(&at)));
-            covered(&image, base, at, |x, _| sum = sum.add(x));
-            dst[place] = sum.div(all);
+            // In doubles: a window may be the whole image, and no sum of so many is one chain of floats.
+            let (mut sum, all) = (0.0, count(&at) as f64);
+            covered(&image, base, at, |x, _| sum += x.to_f64());
+            dst[place] = T::from_f64(sum / all);
         });
     });
 }

@@ -2,6 +2,7 @@
 //! not for those of others.
 
 use crate::axiswise::ScanOp;
+use crate::base::{error::Result, heap};
 use crate::cpu::{
     number::{Float, Number},
     operand::{In, Out},
@@ -95,25 +96,26 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
 }
 
 /// `dst[k] = p[k] s[k]`: the product of all before `k`, and `s[k] = grad[k] + x[k + 1] s[k + 1]`. No division, so that
-/// a 0 is a number as any other.
-pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) {
+/// a 0 is a number as any other; both in f64, so that between large numbers and a 0 neither is infinite.
+pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) -> Result<()> {
+    let mut products: Vec<f64> = heap::zeros("cumprod", dst.layout.dims()[axis])?;
     let layouts = [dst.layout, src.layout, grad.layout];
     let (len, along) = (dst.layout.dims()[axis] as isize, layouts.map(|layout| layout.strides()[axis]));
     lines(layouts, axis, &mut |starts, steps, count| {
         for j in 0..count as isize {
             let place = |n: usize, i: isize| (starts[n] + i * along[n] + j * steps[n]) as usize;
             let mut before = 1.0;
-            for i in 0..len {
-                dst.data[place(0, i)] = T::from_f64(before);
+            for (product, i) in products.iter_mut().zip(0..len) {
+                *product = before;
                 before *= src.data[place(1, i)].to_f64();
             }
             let mut behind = 0.0;
-            for i in (0..len).rev() {
+            for (product, i) in products.iter().zip(0..len).rev() {
                 behind += grad.data[place(2, i)].to_f64();
-                let to = &mut dst.data[place(0, i)];
-                *to = T::from_f64(to.to_f64() * behind);
+                dst.data[place(0, i)] = T::from_f64(product * behind);
                 behind *= src.data[place(1, i)].to_f64();
             }
         }
     });
+    Ok(())
 }

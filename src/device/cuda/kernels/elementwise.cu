@@ -159,10 +159,11 @@ __device__ inline T over(T x, T y) {
     return (T)(x / y);
 }
 
-// By squaring, wrapping. A negative exponent counts as 0.
+// By squaring, wrapping. A negative exponent gives the inverse, cut towards zero; that of 0 is 0.
 __device__ inline T power(T x, T y) {
     T result = 1;
-    for (u64 left = is_negative(y) ? 0 : (u64)y; left > 0; left >>= 1) {
+    if (is_negative(y) && magnitude(x) != 1) x = 0;
+    for (u64 left = is_negative(y) ? 0 - (u64)y : (u64)y; left > 0; left >>= 1) {
         if (left & 1) result = times(result, x);
         x = times(x, x);
     }

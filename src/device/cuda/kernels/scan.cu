@@ -62,21 +62,50 @@ KERNEL(scan, Scan) {
 }
 
 #if IS_FLOAT
-// A thread for each line, forwards and back again.
+// An element of the destination as bits.
+#if KIND == KIND_f64
+typedef u64 Piece;
+#elif KIND == KIND_f32
+typedef u32 Piece;
+#elif KIND == KIND_f8e4m3
+typedef u8 Piece;
+#else
+typedef u16 Piece;
+#endif
+
+// A thread for each line, forwards and back again. Products are f64: between large numbers and a 0 those of `T` would
+// be infinite. What stands before each eight elements, but for the last ones, waits in their places of the destination.
 KERNEL(prod_grad, Scan) {
+    const u32 group = 8, pieces = 8 / sizeof(Piece), bits = 8 * sizeof(Piece);
     for (u64 line = thread_number(); line < p.lines; line += thread_count()) {
         const T* src = at<T>(p.src.ptr) + offset_of(p.rank, p.dims, p.src.strides, line);
         const T* grad = at<T>(p.grad.ptr) + offset_of(p.rank, p.dims, p.grad.strides, line);
-        T* dst = at<T>(p.dst.ptr) + offset_of(p.rank, p.dims, p.dst.strides, line);
-        f64 before = 1, behind = 0;
-        for (u64 i = 0; i < p.len; ++i) {
-            dst[(i64)i * p.steps[2]] = as<T>(before);
-            before *= (f64)src[(i64)i * p.steps[0]];
+        i64 to = offset_of(p.rank, p.dims, p.dst.strides, line);
+        f64 products[group], before = 1, behind = 0;
+        u64 first = 0;
+        for (; first + group < p.len; first += group) {
+            for (u32 k = 0; k < pieces; ++k) {
+                at<Piece>(p.dst.ptr)[to + (i64)(first + k) * p.steps[2]] = (Piece)(bits_of(before) >> k * bits);
+            }
+            for (u32 k = 0; k < group; ++k) before *= (f64)src[(i64)(first + k) * p.steps[0]];
         }
-        for (u64 i = p.len; i-- > 0;) {
-            behind += (f64)grad[(i64)i * p.steps[1]];
-            dst[(i64)i * p.steps[2]] = as<T>((f64)dst[(i64)i * p.steps[2]] * behind);
-            behind *= (f64)src[(i64)i * p.steps[0]];
+        for (u64 end = p.len; end > 0; end = first, first -= group) {
+            if (end < p.len) {
+                u64 kept = 0;
+                for (u32 k = 0; k < pieces; ++k) {
+                    kept |= (u64)at<Piece>(p.dst.ptr)[to + (i64)(first + k) * p.steps[2]] << k * bits;
+                }
+                before = with_bits(kept);
+            }
+            for (u64 i = first; i < end; ++i) {
+                products[i - first] = before;
+                before *= (f64)src[(i64)i * p.steps[0]];
+            }
+            for (u64 i = end; i-- > first;) {
+                behind += (f64)grad[(i64)i * p.steps[1]];
+                at<T>(p.dst.ptr)[to + (i64)i * p.steps[2]] = as<T>(products[i - first] * behind);
+                behind *= (f64)src[(i64)i * p.steps[0]];
+            }
         }
     }
 }

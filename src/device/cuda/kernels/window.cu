@@ -111,13 +111,22 @@ KERNEL(pool, Slide) {
         span(p, 0, place.d, d0, d1);
         span(p, 1, place.h, h0, h1);
         span(p, 2, place.w, w0, w1);
-        W best = Bounds<W>::low(), sum = (W)0;
+        W best = Bounds<W>::low(), part = (W)0;
+        f64 sum = 0;
         u64 found = ~0ull;
         for (u64 d = d0; d < d1; ++d) {
             for (u64 h = h0; h < h1; ++h) {
                 for (u64 w = w0; w < w1; ++w) {
                     W x = base[(i64)d * steps[2] + (i64)h * steps[3] + (i64)w * steps[4]];
-                    sum = plus(sum, x);
+                    if (p.op == MEAN) {
+                        part = plus(part, x);
+                        // Each 64 go to a sum of doubles: no sum of many is one chain of floats.
+                        if (w + 1 == w1 || w % 64 == 0) {
+                            sum += (f64)part;
+                            part = (W)0;
+                        }
+                        continue;
+                    }
                     if (x > best || found == ~0ull || (is_nan(x) && !is_nan(best))) {
                         best = x;
                         found = (d * p.ins[1] + h) * p.ins[2] + w;
@@ -125,7 +134,7 @@ KERNEL(pool, Slide) {
                 }
             }
         }
-        if (p.op == MEAN) best = (W)(sum / (W)((d1 - d0) * (h1 - h0) * (w1 - w0)));
+        if (p.op == MEAN) best = (W)(sum / (f64)((d1 - d0) * (h1 - h0) * (w1 - w0)));
         at<T>(p.dst)[i] = (T)best;
         if (p.ids) at<u32>(p.ids)[i] = (u32)found;
     }

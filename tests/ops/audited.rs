@@ -1,0 +1,280 @@
+//! What a reader of the operations found: values at the ends of dtypes, and gradients where a formula breaks.
+
+use ndgc::{DType, Device, Error, F8E4M3, Tensor, TensorExt, Var, WithDType, bf16, f16, t};
+
+use crate::ops::support::{each, error, values};
+
+/// The gradient of the sum of what a function makes of a variable.
+fn slope<T: WithDType>(x: &Var, y: ndgc::Result<Tensor>) -> Vec<T> {
+    values(y.unwrap().sum_all().unwrap().backward().unwrap().get(x).unwrap())
+}
+
+#[track_caller]
+fn assert_near(got: &[f64], want: &[f64], what: &str) {
+    let near = got.len() == want.len() && got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-9);
+    assert!(near, "{what}: {got:?}, not {want:?}");
+}
+
+#[test]
+fn the_largest_index_is_padding_only_where_the_axis_lacks_it() {
+    each(|device| {
+        let (long, short) = (Tensor::arange(0i64, 200, device).unwrap(), Tensor::arange(1i64, 101, device).unwrap());
+        let (id, five) = (Tensor::new([127i8], device).unwrap(), Tensor::new([5i64], device).unwrap());
+        assert_eq!(values::<i64>(&long.index_select(&id, 0).unwrap()), [127]);
+        assert_eq!(values::<i64>(&long.gather(&id, 0).unwrap()), [127]);
+        assert_eq!(values::<i64>(&short.index_select(&id, 0).unwrap()), [0]);
+        assert!(matches!(
+            error(short.index_select(&five.to_dtype(DType::I16).unwrap(), 1)),
+            Error::DimOutOfRange { .. }
+        ));
+        let added = |x: Tensor| values::<i64>(&x)[127];
+        assert_eq!(added(long.index_add(&id, &five, 0).unwrap()), 132);
+        assert_eq!(added(long.scatter_add(&id, &five, 0).unwrap()), 132);
+        assert_eq!(added(long.scatter(&id, &five, 0).unwrap()), 5);
+        for padded in [short.index_add(&id, &five, 0), short.scatter_add(&id, &five, 0), short.scatter(&id, &five, 0)] {
+            assert_eq!(values::<i64>(&padded.unwrap()), values::<i64>(&short));
+        }
+        let wide = Tensor::arange(0i64, 70_000, device).unwrap();
+        assert_eq!(values::<i64>(&wide.index_select(&Tensor::new([32_767i16], device).unwrap(), 0).unwrap()), [32_767]);
+        assert_eq!(values::<i64>(&wide.index_select(&Tensor::new([65_535u16], device).unwrap(), 0).unwrap()), [65_535]);
+        for none in [Tensor::new([i32::MAX], device), Tensor::new([u64::MAX], device)] {
+            assert_eq!(values::<i64>(&wide.index_select(&none.unwrap(), 0).unwrap()), [0]);
+        }
+        let loss = Tensor::zeros((1, 200), DType::F32, device).unwrap().cross_entropy(&id).unwrap();
+        assert!((loss.to_scalar::<f32>().unwrap() - 200f32.ln()).abs() < 1e-4);
+        let counts = values::<i64>(&id.bincount(0).unwrap());
+        assert_eq!((counts.len(), counts[127]), (128, 1));
+        let mask = Tensor::new([127i8, 0], device).unwrap();
+        let (yes, no) = (Tensor::new([1f32, 2.], device).unwrap(), Tensor::new([3f32, 4.], device).unwrap());
+        assert_eq!(values::<f32>(&mask.where_cond(&yes, &no).unwrap()), [1., 4.]);
+    });
+}
+
+#[test]
+fn integers_round_to_tens_and_hundreds() {
+    each(|device| {
+        let x = Tensor::new([1234i64, 1250, -1250, -1249, 7], device).unwrap();
+        assert_eq!(values::<i64>(&x.round_to(-2).unwrap()), [1200, 1300, -1300, -1200, 0]);
+        assert_eq!(values::<i64>(&x.round_to(-1).unwrap()), [1230, 1250, -1250, -1250, 10]);
+        assert_eq!(values::<i64>(&x.round_to(2).unwrap()), values::<i64>(&x));
+        for decimals in [-19, -400, i32::MIN] {
+            assert_eq!(values::<i64>(&x.round_to(decimals).unwrap()), [0; 5]);
+        }
+        let small = Tensor::new([127i8, 50, -128, 49], device).unwrap();
+        assert_eq!(values::<i8>(&small.round_to(-2).unwrap()), [100, 100, -100, 0]);
+        let large = Tensor::new([14_999_999_999_999_999_999u64, 9_007_199_254_740_993], device).unwrap();
+        assert_eq!(values::<u64>(&large.round_to(-19).unwrap()), [10_000_000_000_000_000_000, 0]);
+        assert_eq!(values::<u64>(&large.round_to(-1).unwrap()), [15_000_000_000_000_000_000, 9_007_199_254_740_990]);
+        let truth = Tensor::new([true, false], device).unwrap();
+        for decimals in [-1, -400] {
+            assert!(matches!(error(truth.round_to(decimals)), Error::UnsupportedDType { op: "round_to", .. }));
+        }
+    });
+}
+
+#[test]
+fn floats_round_to_decimals_without_a_trace_of_the_scale() {
+    each(|device| {
+        let x = Tensor::new([1.13f64, 1e300, -0.005, f64::INFINITY], device).unwrap();
+        assert_eq!(values::<f64>(&x.round_to(2).unwrap()), [1.13, 1e300, -0.01, f64::INFINITY]);
+        assert_eq!(values::<f64>(&x.round_to(308).unwrap()), values::<f64>(&x));
+        assert_eq!(values::<f64>(&x.round_to(400).unwrap()), values::<f64>(&x));
+        assert_eq!(values::<f64>(&x.round_to(-400).unwrap()), [0., 0., 0., f64::INFINITY]);
+        let single = Tensor::new([1.13f32, 1e38, -7.5], device).unwrap();
+        assert_eq!(values::<f32>(&single.round_to(2).unwrap()), [1.13, 1e38, -7.5]);
+        assert_eq!(values::<f32>(&single.round_to(40).unwrap()), values::<f32>(&single));
+        let half = Tensor::new([f16::from_f32(700.), f16::from_f32(1.26)], device).unwrap();
+        assert_eq!(values::<f16>(&half.round_to(2).unwrap()), [f16::from_f32(700.), f16::from_f32(1.26)]);
+        let nan = Tensor::new([f64::NAN], device).unwrap();
+        for decimals in [400, 2, -2, -400] {
+            assert!(values::<f64>(&nan.round_to(decimals).unwrap())[0].is_nan());
+            let x = Var::new([1.5f64, -2e300], device).unwrap();
+            assert_eq!(slope::<f64>(&x, x.round_to(decimals)), [0., 0.]);
+        }
+    });
+}
+
+#[test]
+fn whole_powers_may_be_larger_than_their_dtype() {
+    each(|device| {
+        for exponent in [127u32, 128, 129, 300, 32_768, 32_769, 70_001, i32::MAX as u32] {
+            let power = exponent as i32;
+            let x = Tensor::new([-1i8, 3, 2], device).unwrap();
+            assert_eq!(values::<i8>(&x.powi(power).unwrap()), [-1i8, 3, 2].map(|x| x.wrapping_pow(exponent)));
+            let x = Tensor::new([-1i16, 3, 2], device).unwrap();
+            assert_eq!(values::<i16>(&x.powi(power).unwrap()), [-1i16, 3, 2].map(|x| x.wrapping_pow(exponent)));
+            let x = Tensor::new([7u16, 6], device).unwrap();
+            assert_eq!(values::<u16>(&x.powi(power).unwrap()), [7u16, 6].map(|x| x.wrapping_pow(exponent)));
+            let x = Tensor::new([-1i32, 3], device).unwrap();
+            assert_eq!(values::<i32>(&x.powi(power).unwrap()), [-1i32, 3].map(|x| x.wrapping_pow(exponent)));
+        }
+    });
+}
+
+#[test]
+fn negative_powers_of_integers_are_cut_towards_zero() {
+    each(|device| {
+        let (bases, exponents, powers): ([i64; 7], [i64; 7], [i64; 7]) =
+            ([3, 1, -1, -1, 0, 2, 0], [-4, -4, -3, -4, -1, 3, 0], [0, 1, -1, 1, 0, 8, 1]);
+        // Few numbers are computed without a kernel.
+        for times in [1, 40] {
+            let list = |numbers: [i64; 7]| Tensor::new(numbers.repeat(times), device).unwrap();
+            for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
+                let [x, y] = [bases, exponents].map(|numbers| list(numbers).to_dtype(dtype).unwrap());
+                let got = x.pow(&y).unwrap().to_dtype(DType::I64).unwrap();
+                assert_eq!(values::<i64>(&got), powers.repeat(times), "{dtype}");
+            }
+        }
+    });
+}
+
+#[test]
+fn floats_of_8_bits_have_no_infinity() {
+    each(|device| {
+        let x = Tensor::new([448f32, -448., f32::NAN, 1.], device).unwrap().to_dtype(DType::F8E4M3).unwrap();
+        assert_eq!(values::<u8>(&x.is_inf().unwrap()), [0; 4]);
+        assert_eq!(values::<u8>(&x.is_finite().unwrap()), [1, 1, 0, 1]);
+    });
+}
+
+#[test]
+fn a_floored_quotient_by_infinity_is_that_of_other_libraries() {
+    each(|device| {
+        let infinite = f64::INFINITY;
+        let x = Tensor::new([-5., 5., -5., 5., -1., -1.], device).unwrap();
+        let y = Tensor::new([infinite, -infinite, -infinite, infinite, -3., 3.], device).unwrap();
+        let quotients = values::<f64>(&x.floor_div(&y).unwrap());
+        assert_eq!(quotients, [-1., -1., 0., 0., 0., -1.]);
+        assert!(quotients[2..5].iter().all(|quotient| quotient.is_sign_positive()));
+    });
+}
+
+#[test]
+fn slopes_of_quotients_do_not_overflow() {
+    each(|device| {
+        let (x, y) = (Var::new([1e38f32], device).unwrap(), Var::new([1e20f32], device).unwrap());
+        let got = slope::<f32>(&y, x.div(&y))[0];
+        assert!((got + 0.01).abs() < 1e-6, "{got}");
+        let half = |x: f32| Var::new([f16::from_f32(x)], device).unwrap();
+        let (x, y) = (half(1000.), half(300.));
+        let got = slope::<f16>(&y, x.broadcast_div(&y))[0].to_f32();
+        assert!((got + 0.0111).abs() < 1e-4, "{got}");
+    });
+}
+
+#[test]
+fn slopes_of_roots_are_zero_where_the_root_is() {
+    each(|device| {
+        let x = Var::new([[2.5f64, 2.5, 2.5, 2.5], [1., 1., 3., 3.]], device).unwrap();
+        let side = 1. / (3. * (4f64 / 3.).sqrt());
+        for y in [x.std(1), x.std_keepdim(1)] {
+            assert_near(&slope::<f64>(&x, y), &[0., 0., 0., 0., -side, -side, side, side], "std");
+        }
+        let still = Var::new([0f64, 0.], device).unwrap();
+        for p in [1.5, 2., 3., 0.5, -1., f64::INFINITY, 1.] {
+            assert_eq!(slope::<f64>(&still, still.norm_dim(p, 0)), [0., 0.], "order {p}");
+        }
+        let part = Var::new([0f64, -4.], device).unwrap();
+        for p in [0.5, 1.5, 2., 3.] {
+            assert_near(&slope::<f64>(&part, part.norm_dim(p, 0)), &[0., -1.], &format!("order {p}"));
+        }
+        let halves = Tensor::new([f16::from_f32(-300.), f16::from_f32(300.)], device).unwrap();
+        assert!((values::<f16>(&halves.std(0).unwrap())[0].to_f32() - 424.26).abs() < 0.3);
+    });
+}
+
+#[test]
+fn slopes_in_the_exponent_at_a_base_of_zero() {
+    each(|device| {
+        let (x, y) = (Var::new([0f64, 0., 0.], device).unwrap(), Var::new([2f64, 0., -1.], device).unwrap());
+        assert_eq!(slope::<f64>(&y, x.pow(&y)), [0., 0., f64::NEG_INFINITY]);
+        let one = Var::new([0f64], device).unwrap();
+        assert_eq!(slope::<f64>(&y, one.broadcast_pow(&y)), [0., 0., f64::NEG_INFINITY]);
+    });
+}
+
+#[test]
+fn truth_values_have_no_product_whatever_their_number() {
+    each(|device| {
+        for count in [0, 1, 2] {
+            let x = Tensor::zeros(count, DType::Bool, device).unwrap();
+            assert!(matches!(error(x.prod(0)), Error::UnsupportedDType { op: "prod", .. }));
+            assert!(matches!(error(x.prod_keepdim(0)), Error::UnsupportedDType { op: "prod_keepdim", .. }));
+            assert!(matches!(error(x.prod_all()), Error::UnsupportedDType { op: "prod_all", .. }));
+        }
+    });
+}
+
+#[test]
+fn histograms_look_at_numbers_alone_for_their_range() {
+    each(|device| {
+        let x = Tensor::new([1f64, f64::NAN, 2., 3., 5.], device).unwrap();
+        assert_eq!(values::<f64>(&x.histc(2, 0., 0.).unwrap()), [2., 2.]);
+        let nan = Tensor::new([f32::NAN, f32::NAN], device).unwrap();
+        assert_eq!(values::<f32>(&nan.histc(2, 0., 0.).unwrap()), [0., 0.]);
+        let endless = Tensor::new([1f32, f32::INFINITY], device).unwrap();
+        assert!(matches!(error(endless.histc(2, 0., 0.)), Error::Argument { op: "histc", .. }));
+        assert_eq!(values::<f32>(&endless.histc(2, 0., 2.).unwrap()), [0., 1.]);
+    });
+}
+
+#[test]
+fn numbers_in_expressions_keep_all_their_bits() {
+    each(|device| {
+        let (n, x) = ((1i64 << 53) + 1, Tensor::new([1i64], device).unwrap());
+        let number = |array: ndgc::Result<Tensor>| values::<i64>(&array.unwrap())[0];
+        assert_eq!(number(t!(x + n)), n + 1);
+        assert_eq!(number(t!(n - x)), n - 1);
+        assert_eq!(number(t!(-n + x)), 1 - n);
+        assert_eq!(number(t!(2 * n * x)), 2 * n);
+        assert_eq!(number(t!(x * (n + n - 3))), 2 * n - 3);
+        assert_eq!(number(t!(n / x)), n);
+        assert_eq!(number(t!(x * (7 / 2))), 3);
+        let (count, y) = ((1usize << 63) + 5, Tensor::new([1u64], device).unwrap());
+        assert_eq!(values::<u64>(&t!(y + count).unwrap()), [(1u64 << 63) + 6]);
+        let one = Tensor::new([1f64], device).unwrap();
+        assert_eq!(values::<f64>(&t!(one / -0.0).unwrap()), [f64::NEG_INFINITY]);
+    });
+}
+
+/// The gradient of the sum of running products along the first axis, by its definition.
+fn products_have_their_slope<T: WithDType>(device: &Device, near: f64) {
+    let (len, lines) = (21, 3);
+    let data: Vec<T> = (0..len * lines).map(|i| T::from_f64(0.75 + (i * 29 % 67) as f64 / 120.)).collect();
+    let x = Var::from_slice(&data, (len, lines), device).unwrap();
+    let got = slope::<T>(&x, x.cumprod(0));
+    for (place, got) in got.iter().enumerate() {
+        let (k, line) = (place / lines, place % lines);
+        let product = |j: usize| (0..=j).filter(|&i| i != k).map(|i| data[i * lines + line].to_f64()).product::<f64>();
+        let want: f64 = (k..len).map(product).sum();
+        let far = (got.to_f64() - want).abs();
+        assert!(far <= near * want, "{} {k} of line {line}: {got}, not {want}", T::DTYPE);
+    }
+}
+
+#[test]
+fn slopes_of_running_products_are_kept_in_doubles() {
+    each(|device| {
+        let x = Var::new([1e20f32, 1e20, 1., 0.], device).unwrap();
+        let got = slope::<f32>(&x, x.cumprod(0).and_then(|products| products.narrow(0, 3, 1)));
+        assert_eq!(got, [0., 0., 0., f32::INFINITY]);
+        products_have_their_slope::<f64>(device, 1e-12);
+        products_have_their_slope::<f32>(device, 1e-6);
+        products_have_their_slope::<f16>(device, 1e-3);
+        products_have_their_slope::<bf16>(device, 8e-3);
+        products_have_their_slope::<F8E4M3>(device, 0.07);
+    });
+}
+
+#[test]
+fn views_with_more_elements_than_memory_are_refused() {
+    each(|device| {
+        let one = Tensor::ones((1, 1), DType::F32, device).unwrap();
+        let wide = one.broadcast_as((1 << 25, 1 << 20)).unwrap();
+        assert!(matches!(error(wide.sort(1, false)), Error::OutOfMemory(_)));
+        assert!(matches!(error(wide.argsort(0, true)), Error::OutOfMemory(_)));
+        assert!(matches!(error(wide.unique()), Error::OutOfMemory(_)));
+        let id = Tensor::new([[0u32]], device).unwrap();
+        assert!(matches!(error(wide.scatter(&id, &one, 0)), Error::OutOfMemory(_)));
+    });
+}
