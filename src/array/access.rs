@@ -329,9 +329,10 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec2<T: WithDType>(&self) -> Result<Vec<Vec<T>>> {
-        let (shape, all) = self.read::<T>(Call::here("to_vec2"), T::DTYPE, ALL)?;
+        let call = Call::here("to_vec2");
+        let (shape, all) = self.read::<T>(call, T::DTYPE, ALL)?;
         let (rows, columns) = shape.dims2()?;
-        Ok(lists(&all, rows, columns))
+        call.named(lists(call.op, &all, rows, columns))
     }
 
     /// The matrices of a three-axis array.
@@ -340,24 +341,27 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec3<T: WithDType>(&self) -> Result<Vec<Vec<Vec<T>>>> {
-        let (shape, all) = self.read::<T>(Call::here("to_vec3"), T::DTYPE, ALL)?;
+        let call = Call::here("to_vec3");
+        let (shape, all) = self.read::<T>(call, T::DTYPE, ALL)?;
         let (n, rows, columns) = shape.dims3()?;
         let size = rows * columns;
-        let mut matrices = Vec::with_capacity(n);
+        let mut matrices = call.named(heap::room(call.op, n))?;
         for i in 0..n {
-            matrices.push(lists(&all[i * size..(i + 1) * size], rows, columns));
+            matrices.push(call.named(lists(call.op, &all[i * size..(i + 1) * size], rows, columns))?);
         }
         Ok(matrices)
     }
 }
 
 /// As many lists of equal length, which may be 0.
-fn lists<T: WithDType>(all: &[T], count: usize, len: usize) -> Vec<Vec<T>> {
-    let mut lists = Vec::with_capacity(count);
+fn lists<T: WithDType>(op: &'static str, all: &[T], count: usize, len: usize) -> Result<Vec<Vec<T>>> {
+    let mut lists = heap::room(op, count)?;
     for i in 0..count {
-        lists.push(all[i * len..(i + 1) * len].to_vec());
+        let mut list = heap::room(op, len)?;
+        list.extend_from_slice(&all[i * len..(i + 1) * len]);
+        lists.push(list);
     }
-    lists
+    Ok(lists)
 }
 
 #[cold]

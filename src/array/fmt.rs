@@ -103,7 +103,9 @@ fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
         (shape, if dtype.is_float() { cells(&doubles(&values), [1e8, 1e-4].map(rounded::<T>)) } else { texts(&values) })
     });
     let width = cells.iter().map(String::len).max().unwrap_or(0);
-    let table = NumberTable { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
+    // Of an array without elements the places of the other axes are printed.
+    let places = shape.dims().iter().filter(|&&dim| dim > 0).fold(1usize, |all, &dim| all.saturating_mul(dim));
+    let table = NumberTable { shape, cells, width, summarise: places > THRESHOLD };
     Ok((table, format!("Tensor[{shape}, {dtype}{}]", device_suffix(array))))
 }
 

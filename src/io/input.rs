@@ -2,7 +2,7 @@
 //!
 //! Nothing is allocated for more bytes than are left, so that a false length costs an error and no memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufReader, Read, Seek, SeekFrom, Take};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,15 @@ impl Input<BufReader<File>> {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let site = Location::caller();
         let fail = |why: String| Error::file(Some(path), None, why).at(site);
+        let special = || fail("is not a regular file, so its length is not known".into());
+        // Before it is opened: a pipe without a writer is waited for.
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(special());
+        }
         let file = File::open(path).map_err(|error| fail(format!("cannot be opened: {error}")))?;
         let metadata = file.metadata().map_err(|error| fail(format!("cannot be asked for its length: {error}")))?;
         if !metadata.is_file() {
-            return Err(fail("is not a regular file, so its length is not known".into()));
+            return Err(special());
         }
         Ok(Input::new(BufReader::new(file), Some(path.to_owned()), metadata.len()))
     }

@@ -13,6 +13,9 @@ use crate::{DType, Error, Result, Tensor};
 /// Bytes converted at a time.
 const CHUNK_BYTES: usize = 1 << 16;
 
+/// Bytes of a file's name that leave room for more; file systems take 255.
+const SHORT_NAME: usize = 200;
+
 /// A writer with its place in it.
 #[derive(Debug)]
 pub(super) struct Output<W> {
@@ -105,8 +108,11 @@ fn in_chunks<B: Bits>(all: &[B], put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Re
 pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>) -> Result<()>) -> Result<()> {
     let site = Location::caller();
     let fail = |why: String| Error::file(Some(path), None, why).at(site);
-    // A link stays a link, and what it leads to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    // A link stays a link, and what it leads to is replaced, or made.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| match fs::read_link(path) {
+        Ok(to) => path.parent().map_or_else(|| to.clone(), |folder| folder.join(&to)),
+        Err(_) => path.to_owned(),
+    });
     let before = fs::metadata(&target).ok();
     let special = before.as_ref().is_some_and(|before| !before.is_file());
     let opened = if special {
@@ -115,15 +121,15 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
         beside(&target).ok_or_else(|| fail("has no file name".into()))?
     };
     let (part, file) = opened.map_err(|error| fail(format!("cannot be made: {error}")))?;
+    if let Some(before) = before.filter(|_| !special) {
+        // Before anything is in it. Not every file system has permissions to carry over.
+        let _ = file.set_permissions(before.permissions());
+    }
     let mut out = Output::new(BufWriter::new(file), Some(path.to_owned()));
     let finish = |mut out: Output<BufWriter<File>>| {
         out.writer.flush().map_err(|error| fail(format!("cannot be written: {error}")))?;
         if special {
             return Ok(());
-        }
-        if let Some(before) = before {
-            // Not every file system has permissions to carry over.
-            let _ = fs::set_permissions(&part, before.permissions());
         }
         fs::rename(&part, &target).map_err(|error| fail(format!("cannot be given its name: {error}")))
     };
@@ -139,9 +145,11 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
 fn beside(target: &Path) -> Option<io::Result<(PathBuf, File)>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let file_name = target.file_name()?;
+    // With what is added a long name would be too long.
+    let short = file_name.len() <= SHORT_NAME;
     loop {
         let mut name = std::ffi::OsString::from(".");
-        name.push(file_name);
+        name.push(if short { file_name } else { "long".as_ref() });
         // Relaxed: nothing but the number itself is read.
         name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let part = target.with_file_name(name);

@@ -8,7 +8,7 @@
 //! A mapping changes when somebody else writes the file, which safe code must not see: making [`MmapedSafetensors`] is
 //! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -107,15 +107,20 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
         all.push((kind_of(says.0), name, array, says));
     }
     sort_by_key(&mut all, |&(kind, name, ..)| (std::cmp::Reverse(kind), name));
-    let mut text = String::from("{");
-    let mut end = 0;
+    let (mut text, mut end, mut names) = (String::from("{"), 0usize, BTreeSet::new());
+    let refuse = |why: String| Err(Error::file(Some(path), None, why));
     for (kind, name, _, (dtype, dims)) in &all {
         if *name == METADATA {
-            let why = format!("no array can have the name `{METADATA}`");
-            return Err(Error::file(Some(path), None, why));
+            return refuse(format!("no array can have the name `{METADATA}`"));
+        }
+        if !names.insert(*name) {
+            return refuse(format!("two arrays have the name `{}`", name.escape_debug()));
         }
         let begin = end;
-        end += dims.iter().product::<usize>() * dtype.size_in_bytes();
+        end = match end.checked_add(dims.iter().product::<usize>() * dtype.size_in_bytes()) {
+            Some(end) => end,
+            None => return refuse("the arrays have more bytes than can be counted".into()),
+        };
         let quoted = serde_json::to_string(name).map_err(Error::msg)?;
         let shape: Vec<String> = dims.iter().map(usize::to_string).collect();
         let comma = if text.len() > 1 { "," } else { "" };
@@ -126,6 +131,9 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
     }
     text.push('}');
     text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+    if text.len() as u64 > HEADER_BYTES_MAX {
+        return refuse(format!("a header of {} bytes; at most {HEADER_BYTES_MAX} are read again", text.len()));
+    }
     output::save(path, |out| {
         out.put(&(text.len() as u64).to_le_bytes())?;
         out.put(text.as_bytes())?;

@@ -61,9 +61,14 @@ impl MmapedSafetensors {
 unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
     let site = Location::caller();
     let fail = |error: std::io::Error| Error::file(Some(path), None, format!("cannot be mapped: {error}")).at(site);
+    let special = || fail(std::io::Error::other("it is not a regular file"));
+    // Before it is opened: a pipe without a writer is waited for.
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(special());
+    }
     let file = File::open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {
-        return Err(fail(std::io::Error::other("it is not a regular file")));
+        return Err(special());
     }
     // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the caller's
     // promise.

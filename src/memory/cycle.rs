@@ -1,9 +1,9 @@
 //! What the end of a workspace's cycle and those who use its arrays know of each other: which cycles have ended, and
-//! whether a reference holds a block. The third is the hazard record (`hazard.rs`).
+//! whether a reference retains a block. The third is the hazard record (`hazard.rs`).
 //!
-//! A reader announces an array, looks at [`Oldest`], and may begin to hold the block, before it withdraws. Whoever ends
-//! a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`RetainCount`]; if nobody
-//! is found, nobody will be.
+//! A reader announces an array, looks at [`Oldest`], and may begin to retain the block, before it withdraws. Whoever
+//! ends a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`RetainCount`]; if
+//! nobody is found, nobody will be.
 //!
 //! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another
 //! one did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom
@@ -46,7 +46,7 @@ impl RetainCount {
         RetainCount(AtomicU32::new(0))
     }
 
-    /// One more. The caller announces an array of the block, or holds it already.
+    /// One more. The caller announces an array of the block, or retains it already.
     #[inline]
     pub(crate) fn retain(&self) {
         // Relaxed: seen by whoever finds the caller's announcement gone (its Release in `withdraw`, the Acquire in

@@ -351,7 +351,7 @@ impl Storage {
     }
 
     /// For the reference of a new array: the part of an arena whose cycle the array is of, if it is of one. The
-    /// reference does not hold it any more.
+    /// reference does not retain it any more.
     #[inline(always)]
     pub(crate) fn join_cycle(&mut self) -> Option<ArenaPart> {
         if matches!(self.retention(), Retention::MADE | Retention::NEVER | Retention::PASSED) {
@@ -363,8 +363,8 @@ impl Storage {
         self.part()
     }
 
-    /// A reference for a gradient. Of an array of a cycle it does not hold the block: who comes back with it after the
-    /// cycle finds the array that it makes of it ended.
+    /// A reference for a gradient. Of an array of a cycle it does not retain the block: who comes back with it after
+    /// the cycle finds the array that it makes of it ended.
     pub(crate) fn for_gradient(&self) -> Self {
         let mut share = self.clone();
         if share.retention() == Retention::BEGUN || self.retention() == Retention::BEGUN {

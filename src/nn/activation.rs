@@ -44,7 +44,7 @@ impl Module for Activation {
             Activation::Silu | Activation::Swish => x.silu(),
             Activation::Sigmoid => x.sigmoid(),
             Activation::HardSigmoid => x.hard_sigmoid(),
-            Activation::HardSwish => x.compose("hard_swish", || x.mul(&x.hard_sigmoid()?)),
+            Activation::HardSwish => x.hard_swish(),
             Activation::Swiglu => x.swiglu(),
             Activation::Mish => x.mish(),
             Activation::Elu(alpha) => x.elu(alpha),

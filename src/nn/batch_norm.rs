@@ -172,33 +172,50 @@ impl BatchNorm {
         }
     }
 
-    /// In training. The running variance takes the unbiased one of the batch.
+    /// In training. The running variance takes the unbiased one of the batch; of one value a channel there is none, and
+    /// it stays.
     ///
     /// # Errors
-    /// [`Error::Shape`], also for fewer than two values a channel, which have no such variance; as the operations
-    /// inside.
+    /// [`Error::Shape`], also for no value; as the operations inside. The running statistics are as before then.
     #[track_caller]
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
         let axes = &[0, 2, 3, 4, 5][..dims.rank() - 1];
         let others = x.dims().iter().enumerate().filter(|&(axis, _)| axis != 1);
         let count: usize = others.map(|(_, &size)| size).product();
-        if count < 2 {
-            let expected = "more than one value for each channel, to train";
+        if count == 0 {
+            let expected = "a value for each channel, to train";
             return Err(Error::shape(Call::here("batch_norm"), x.dims(), expected));
         }
-        x.compose("batch_norm", || {
+        let mut statistics = None;
+        let y = x.compose("batch_norm", || {
             let mean = x.mean_keepdim(axes)?;
             let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
             let variance = centred.sqr()?.mean_keepdim(axes)?;
-            no_grad(|| {
-                if self.remove_mean {
-                    follow(&self.running_mean, &mean, self.momentum, 1.0)?;
-                }
-                follow(&self.running_var, &variance, self.momentum, count as f64 / (count - 1) as f64)
-            })?;
+            statistics = Some(no_grad(|| {
+                let mean =
+                    if self.remove_mean { Some(moved(&self.running_mean, &mean, self.momentum, 1.0)?) } else { None };
+                let unbiased = || count as f64 / (count - 1) as f64;
+                let move_variance = || moved(&self.running_var, &variance, self.momentum, unbiased());
+                Ok::<_, Error>((mean, (count > 1).then(move_variance).transpose()?))
+            })?);
             self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, dims)
-        })
+        })?;
+        match statistics.map_or(Ok(()), |(mean, variance)| self.follow([mean, variance])) {
+            Ok(()) => Ok(y),
+            Err(error) => {
+                y.close();
+                Err(error.of(Call::here("batch_norm")))
+            }
+        }
+    }
+
+    /// The running statistics set to these, when nothing else can fail.
+    fn follow(&self, moved: [Option<Tensor>; 2]) -> Result<()> {
+        for (running, moved) in [&self.running_mean, &self.running_var].into_iter().zip(moved) {
+            moved.map_or(Ok(()), |moved| running.set(&moved))?;
+        }
+        Ok(())
     }
 
     #[track_caller]
@@ -212,11 +229,11 @@ impl BatchNorm {
     }
 }
 
-/// A running statistic moved towards that of the batch.
+/// What a running statistic becomes, moved towards that of the batch.
 #[track_caller]
-fn follow(running: &Var, batch: &Tensor, share: f64, by: f64) -> Result<()> {
+fn moved(running: &Var, batch: &Tensor, share: f64, by: f64) -> Result<Tensor> {
     let batch = batch.reshape(running.dims())?.affine(share * by, 0.0)?;
-    running.set(&running.as_detached_tensor().affine(1.0 - share, 0.0)?.add(&batch)?)
+    running.as_detached_tensor().affine(1.0 - share, 0.0)?.add(&batch)
 }
 
 impl ModuleT for BatchNorm {

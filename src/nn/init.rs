@@ -105,9 +105,9 @@ pub const DEFAULT_KAIMING_NORMAL: Init =
     Init::Kaiming { dist: NormalOrUniform::Normal, fan: FanInOut::FanIn, non_linearity: NonLinearity::ReLU };
 
 impl Init {
-    /// Uniform between `-bound` and `bound`.
+    /// Uniform between `-bound` and `bound`; zeros for a bound that is infinite, which is that of no connections.
     pub(super) fn within(bound: f64) -> Self {
-        Init::Uniform { lo: -bound, up: bound }
+        if bound.is_infinite() { ZERO } else { Init::Uniform { lo: -bound, up: bound } }
     }
 
     /// A variable that begins so, owned by its handles. Random numbers come from the common stream.

@@ -2,14 +2,17 @@
 
 use std::panic::Location;
 
-use crate::base::call::Call;
-use crate::ops::call::exec::kept;
-use crate::{Device, Error, Result, Tensor};
+use crate::base::{call::Call, heap};
+use crate::ops::call::{check, exec::kept};
+use crate::{Device, Error, Result, Shape, Tensor};
 
 /// Positions along one axis, appended in place to a block of memory that grows by its first size.
 ///
 /// The memory belongs to the cache's handles. What it gives out are views, in which later positions appear only if the
 /// block is the same; [`Tensor::copy`] keeps one as it is.
+///
+/// As in candle, clones share the block: what one takes in overwrites what another took in at the same positions.
+/// Sequences that part, as in a beam search, want caches of their own, made by appending a copy of the positions.
 #[derive(Clone, Debug)]
 pub struct Cache {
     all_data: Option<Tensor>,
@@ -220,7 +223,8 @@ impl KvCache {
     }
 }
 
-/// The last `max_seq_len` positions, in a block that is written round and round; of 0, none are kept.
+/// The last `max_seq_len` positions, in a block that is written round and round; of 0, none are kept. Clones share the
+/// block, as those of [`Cache`] do.
 #[derive(Clone, Debug)]
 pub struct RotatingCache {
     all_data: Option<Tensor>,
@@ -250,11 +254,13 @@ impl RotatingCache {
     /// longer than that.
     ///
     /// # Errors
-    /// As [`Tensor::slice_set`] and [`Tensor::zeros`].
+    /// As [`Tensor::slice_set`] and [`Tensor::zeros`]. Nothing is taken in then; only a device that fails while it
+    /// writes may leave positions lost that the new ones were to replace.
     #[track_caller]
     pub fn append(&mut self, src: &Tensor) -> Result<Tensor> {
-        let all = self.block_for(src)?;
-        self.put(all, src)
+        let next = self.next(src)?;
+        next.write(self.dim)?;
+        Ok(self.take(next))
     }
 
     /// The block, which is made for the first positions, if those of `src` can be written into it.
@@ -273,61 +279,112 @@ impl RotatingCache {
         Ok(all)
     }
 
-    /// Writes the positions of `src` into the block.
+    /// What is to be written for the positions of `src`, and what is true then. All that wants memory is done here.
     #[track_caller]
-    fn put(&mut self, all: Tensor, src: &Tensor) -> Result<Tensor> {
+    fn next(&self, src: &Tensor) -> Result<Next> {
+        let all = self.block_for(src)?;
         let (dim, max) = (self.dim, self.max_seq_len);
         let count = src.dim(dim)?;
-        let put = |from: usize, len: usize, to: usize| match len {
-            0 => Ok(()),
-            _ => all.slice_set(&src.narrow(dim, from, len)?.contiguous()?, dim, to),
-        };
-        let offset = if count >= max {
-            put(count - max, max, 0)?;
-            0
+        let taken = self.current_seq_len.saturating_add(count);
+        let (parts, offset, seen) = if count >= max {
+            ([part(&all, src, dim, [count - max, max, 0])?, None], 0, src.clone())
         } else {
             let first = count.min(max - self.offset);
-            put(0, first, self.offset)?;
-            put(first, count - first, 0)?;
-            (self.offset + count) % max
+            let parts =
+                [part(&all, src, dim, [0, first, self.offset])?, part(&all, src, dim, [first, count - first, 0])?];
+            (parts, (self.offset + count) % max, all.narrow(dim, 0, taken.min(max))?)
         };
-        self.all_data = Some(all.clone());
-        self.offset = offset;
-        self.current_seq_len += count;
-        if count >= max { Ok(src.clone()) } else { all.narrow(dim, 0, self.current_seq_len.min(max)) }
+        Ok(Next { all, parts, offset, taken, seen })
     }
 
-    /// The positions that attention looks at after `seq_len` more, in its order.
-    pub fn positions(&self, seq_len: usize) -> Vec<usize> {
+    /// Goes on to what was written.
+    fn take(&mut self, next: Next) -> Tensor {
+        self.all_data = Some(next.all);
+        (self.offset, self.current_seq_len) = (next.offset, next.taken);
+        next.seen
+    }
+
+    /// How many positions attention looks at after `seq_len` more, and which one is at a place of these.
+    fn seen(&self, seq_len: usize) -> (usize, impl Fn(usize) -> usize) {
         let (before, max) = (self.current_seq_len, self.max_seq_len);
-        if seq_len > max {
-            return (before..before + seq_len).collect();
-        }
-        let after = before + seq_len;
-        let next = if max == 0 { 0 } else { (self.offset + seq_len) % max };
-        (0..after.min(max)).map(|i| if i < next { after + i - next } else { after + i - next - max }).collect()
+        let after = before.saturating_add(seq_len);
+        // So many are looked at as they come, and not in the order of the block.
+        let is_as_given = seq_len >= max;
+        let next = if is_as_given { 0 } else { (self.offset + seq_len) % max };
+        let at = move |i: usize| match is_as_given {
+            true => before + i,
+            false if i < next => after - (next - i),
+            false => after - (next + max - i),
+        };
+        (if is_as_given { after - before } else { after.min(max) }, at)
+    }
+
+    /// The positions that attention looks at after `seq_len` more, in its order: that of the block, or, if they are as
+    /// many as are kept or more, that in which they come.
+    pub fn positions(&self, seq_len: usize) -> Vec<usize> {
+        let (count, at) = self.seen(seq_len);
+        (0..count).map(at).collect()
     }
 
     /// 1 (u8) where a query of the next `seq_len` positions must not look, `[queries, keys]`; none for a single query,
     /// which may look everywhere.
     ///
+    /// As in candle, a query may look at the key that is `max_seq_len` positions before it, and so at one position more
+    /// than are kept, where that is still there: among several queries, or as many positions as are kept.
+    ///
     /// # Errors
-    /// As [`Tensor::from_slice`].
+    /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; as [`Tensor::from_slice`].
     #[track_caller]
     pub fn attn_mask(&self, seq_len: usize, device: &Device) -> Result<Option<Tensor>> {
         if seq_len == 1 {
             return Ok(None);
         }
-        let keys = if seq_len < self.max_seq_len {
-            self.positions(seq_len)
-        } else {
-            (self.current_seq_len..self.current_seq_len + seq_len).collect()
+        let call = Call::here("attn_mask");
+        let (count, key) = self.seen(seq_len);
+        let dims = Shape::from((seq_len, count));
+        let room = dims.check(call, size_of::<u8>())?;
+        let Some(end) = self.current_seq_len.checked_add(seq_len) else {
+            return Err(Error::size_overflow(call, dims.dims(), size_of::<u8>()));
         };
-        let queries = self.current_seq_len..self.current_seq_len + seq_len;
         let hidden = |query: usize, key: usize| u8::from(key > query || key.saturating_add(self.max_seq_len) < query);
-        let mask: Vec<u8> = queries.flat_map(|query| keys.iter().map(move |&key| hidden(query, key))).collect();
-        Tensor::from_slice(&mask, (seq_len, keys.len()), device).map(Some)
+        let mut mask: Vec<u8> = call.named(heap::room(call.op, room))?;
+        for query in self.current_seq_len..end {
+            mask.extend((0..count).map(|i| hidden(query, key(i))));
+        }
+        Ok(Some(Tensor::from_slice(&mask, dims, device)?))
     }
+}
+
+/// What a rotating cache does next.
+struct Next {
+    all: Tensor,
+    /// What is written into the block, and where.
+    parts: [Option<(Tensor, usize)>; 2],
+    offset: usize,
+    taken: usize,
+    /// What attention looks at.
+    seen: Tensor,
+}
+
+impl Next {
+    #[track_caller]
+    fn write(&self, dim: usize) -> Result<()> {
+        for (part, to) in self.parts.iter().flatten() {
+            self.all.slice_set(part, dim, *to)?;
+        }
+        Ok(())
+    }
+}
+
+/// Positions of `src` as they can be written into the block at another place; none of none.
+#[track_caller]
+fn part(all: &Tensor, src: &Tensor, dim: usize, [from, len, to]: [usize; 3]) -> Result<Option<(Tensor, usize)>> {
+    if len == 0 {
+        return Ok(None);
+    }
+    let part = src.narrow(dim, from, len)?.contiguous()?;
+    check::apart(Call::here("slice_set"), all, &[&part])?;
+    Ok(Some((part, to)))
 }
 
 /// The two rotating caches of an attention.
@@ -346,11 +403,13 @@ impl RotatingKvCache {
     /// Takes keys and values in. See [`RotatingCache::append`].
     ///
     /// # Errors
-    /// As [`RotatingCache::append`]; neither is taken in if the shape, dtype or device of one does not fit.
+    /// As [`RotatingCache::append`]; neither is taken in then.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (keys, values) = (self.k.block_for(k)?, self.v.block_for(v)?);
-        Ok((self.k.put(keys, k)?, self.v.put(values, v)?))
+        let (keys, values) = (self.k.next(k)?, self.v.next(v)?);
+        keys.write(self.k.dim)?;
+        values.write(self.v.dim)?;
+        Ok((self.k.take(keys), self.v.take(values)))
     }
 
     /// Where the next position goes.
@@ -405,9 +464,14 @@ impl ConcatKvCache {
     /// Takes keys and values in; all so far, outside the gradient graph.
     ///
     /// # Errors
-    /// As [`Tensor::cat`]. Nothing is taken in then.
+    /// [`Error::DimOutOfRange`] if there is no such axis; [`Error::ShapeMismatch`] if there is not a value for each
+    /// key; as [`Tensor::cat`]. Nothing is taken in then.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        if k.dim(self.dim)? != v.dim(self.dim)? {
+            let call = Call::here("ConcatKvCache::append");
+            return Err(Error::shape_mismatch(call, k.dims(), v.dims(), "there is a value for each key"));
+        }
         let (k, v) = (joined(self.k.as_ref(), k, self.dim)?, joined(self.v.as_ref(), v, self.dim)?);
         (self.k, self.v) = (Some(k.clone()), Some(v.clone()));
         Ok((k, v))

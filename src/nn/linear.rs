@@ -18,7 +18,7 @@ pub struct Linear {
     bias: Option<Tensor>,
 }
 
-/// A dense layer: weights normal after He, biases uniform in `±1/√in`, or both out of a file.
+/// A dense layer: weights normal after He, biases uniform in `±1/√in` (zeros without inputs), or both out of a file.
 ///
 /// # Errors
 /// As [`VarBuilder::get_with_hints`].
@@ -94,7 +94,8 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Layers of the sizes `[in, hidden.., out]`, uniform in `±1/√in`, drawn from one stream, owned by the place.
+    /// Layers of the sizes `[in, hidden.., out]`, uniform in `±1/√in`, drawn from one stream on the device of the
+    /// place. The variables belong to their handles, as all that layers keep.
     ///
     /// # Errors
     /// [`Error::Argument`] for fewer than two sizes, or one of 0; as [`Tensor::zeros`].

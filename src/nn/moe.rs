@@ -4,19 +4,26 @@
 //! the order of their experts: which pair comes at each place, and its expert. On every device, with gradients of
 //! input, weights and `topk_weights`; the two lists are read on the host, which waits for them.
 
+use std::collections::BTreeMap;
+
 use crate::base::call::Call;
 use crate::quantized::QTensor;
 use crate::{DType, Error, Result, Tensor};
 
 /// The pairs of each expert that has some, and where each pair's row comes then.
 struct Pairs {
-    by_expert: Vec<(usize, Vec<u32>)>,
+    by_expert: BTreeMap<usize, Vec<u32>>,
     places: Vec<u32>,
 }
 
 impl Pairs {
     fn new(op: &'static str, ids: &Tensor, experts: &Tensor, [pairs, count]: [usize; 2]) -> Result<Self> {
-        let read = |list: &Tensor| list.to_dtype(DType::I64)?.to_vec::<i64>();
+        let read = |list: &Tensor| {
+            if !list.dtype().is_int() {
+                return Err(Error::unsupported_dtype(op, list.dtype(), "integers"));
+            }
+            list.to_dtype(DType::I64)?.to_vec::<i64>()
+        };
         let (ids, chosen) = (read(ids)?, read(experts)?);
         for list in [&ids, &chosen] {
             if list.len() != pairs {
@@ -26,13 +33,13 @@ impl Pairs {
         let inside = |index: i64, dim: usize| {
             usize::try_from(index).ok().filter(|&i| i < dim).ok_or_else(|| Error::index_out_of_range(op, index, dim))
         };
-        let mut by_expert = vec![Vec::new(); count];
+        // Those that have pairs: there may be any number of others.
+        let mut by_expert: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (&id, &expert) in ids.iter().zip(&chosen) {
-            by_expert[inside(expert, count)?].push(inside(id, pairs)? as u32);
+            by_expert.entry(inside(expert, count)?).or_default().push(inside(id, pairs)? as u32);
         }
-        let by_expert: Vec<_> = by_expert.into_iter().enumerate().filter(|(_, all)| !all.is_empty()).collect();
         let mut places = vec![u32::MAX; pairs];
-        for (place, &pair) in (0..).zip(by_expert.iter().flat_map(|(_, all)| all)) {
+        for (place, &pair) in (0..).zip(by_expert.values().flatten()) {
             places[pair as usize] = place;
         }
         if let Some(pair) = places.iter().position(|&place| place == u32::MAX) {
@@ -76,7 +83,9 @@ fn routed(
     };
     // With weights of the pairs, the input has a row for each of them.
     let each = if routes.topk_weights.is_some() { 1 } else { topk };
-    let pairs = rows * each as usize;
+    let Some(pairs) = rows.checked_mul(each as usize) else {
+        return Err(Error::size_overflow(call, &[rows, each as usize], size_of::<u32>()));
+    };
     input.compose(op, || {
         let Pairs { by_expert, places } = Pairs::new(op, routes.ids, routes.experts, [pairs, count])?;
         let list = |all: Vec<u32>| Tensor::new(&all[..], input.device());
@@ -105,7 +114,8 @@ fn routed(
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::ElementCount`] for lists of another length; [`Error::IndexOutOfRange`] for a pair
-/// or an expert that there is not; [`Error::Argument`] if a pair is missing, or `topk` is 0; as [`Tensor::matmul`].
+/// or an expert that there is not; [`Error::UnsupportedDType`] for lists of other than integers; [`Error::Argument`] if
+/// a pair is missing, or `topk` is 0; [`Error::SizeOverflow`] for more pairs than can be; as [`Tensor::matmul`].
 ///
 /// ```
 /// # use ndgc::{nn::moe::moe_gemm, Device, Tensor};

@@ -1,9 +1,10 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
 use crate::base::call::Call;
+use crate::ops::call::check;
 use crate::ops::nn::optim::claim_for;
 pub use crate::ops::nn::optim::{AdamConfig, StepRule};
-use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
+use crate::{Error, GradStore, Result, Tensor, Var, Workspace, no_grad};
 
 /// Changes variables along their gradients.
 pub trait Optimizer {
@@ -48,7 +49,8 @@ pub trait Optimizer {
     /// One step. A variable without a gradient stays as it is.
     ///
     /// # Errors
-    /// [`Error::StaleArray`] if a variable or gradient was closed; as [`Tensor::sgd_step_`].
+    /// [`Error::StaleArray`] if a variable or gradient was closed; as [`Tensor::sgd_step_`]. [`SGD`] and [`Adam`] have
+    /// changed no variable then, unless a device failed, or others used a variable and did not end.
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()>;
 
@@ -93,6 +95,7 @@ pub struct SgdConfig {
 pub struct SGD {
     variables: Vec<Var>,
     velocities: Vec<Option<Tensor>>,
+    copies: Copies,
     config: SgdConfig,
 }
 
@@ -105,7 +108,7 @@ impl SGD {
     pub fn with_config(variables: Vec<Var>, config: SgdConfig) -> Result<Self> {
         check_rate("sgd", config.rate)?;
         let velocities = variables.iter().map(|_| None).collect();
-        Ok(SGD { variables, velocities, config })
+        Ok(SGD { copies: Copies::of(&variables), variables, velocities, config })
     }
 
     /// The variables.
@@ -117,6 +120,36 @@ impl SGD {
     pub fn push(&mut self, variable: &Var) {
         self.variables.push(variable.clone());
         self.velocities.push(None);
+        self.copies.0.push(None);
+    }
+
+    /// Makes all that the step wants memory for, and looks whether it all fits.
+    #[track_caller]
+    fn prepare(&mut self, call: Call, grads: &GradStore) -> Result<()> {
+        let each = self.variables.iter().zip(&mut self.velocities).zip(&mut self.copies.0);
+        for ((variable, velocity), copy) in each {
+            let Some(grad) = grads.get(variable) else { continue };
+            check::open_as(call, grad, 1)?;
+            fits(call, variable, grad)?;
+            if self.config.momentum != 0.0 && velocity.is_none() {
+                *velocity = Some(state_beside(variable)?);
+            }
+            if let Some(velocity) = velocity {
+                fits(call, variable, velocity)?;
+            }
+            *copy = copy_in_order(grad)?;
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn change(&self, grads: &GradStore) -> Result<()> {
+        let SgdConfig { rate, momentum, decay } = self.config;
+        for ((variable, velocity), copy) in self.variables.iter().zip(&self.velocities).zip(&self.copies.0) {
+            let Some(grad) = copy.as_ref().or_else(|| grads.get(variable)) else { continue };
+            variable.sgd_step_(grad, velocity.as_ref(), rate, momentum, decay)?;
+        }
+        Ok(())
     }
 }
 
@@ -131,17 +164,15 @@ impl Optimizer for SGD {
 
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
-        let SgdConfig { rate, momentum, decay } = self.config;
         let velocities = self.velocities.iter().flatten();
         claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(velocities))?;
-        for (variable, velocity) in self.variables.iter().zip(&mut self.velocities) {
-            let Some(grad) = grads.get(variable) else { continue };
-            if momentum != 0.0 && velocity.is_none() {
-                *velocity = Some(state_beside(variable)?);
-            }
-            variable.sgd_step_(grad, velocity.as_ref(), rate, momentum, decay)?;
+        let call = Call::here("sgd_step_");
+        let mut done = self.prepare(call, grads);
+        if done.is_ok() {
+            done = self.change(grads);
         }
-        Ok(())
+        self.copies.end();
+        call.named(done)
     }
 
     fn learning_rate(&self) -> f64 {
@@ -158,6 +189,7 @@ impl Optimizer for SGD {
 pub struct Adam {
     variables: Vec<Var>,
     moments: Vec<Option<(Tensor, Tensor)>>,
+    copies: Copies,
     config: AdamConfig,
     steps: i32,
 }
@@ -171,7 +203,38 @@ impl Adam {
     pub fn with_config(variables: Vec<Var>, config: AdamConfig) -> Result<Self> {
         check_rate("adam", config.rate)?;
         let moments = variables.iter().map(|_| None).collect();
-        Ok(Adam { variables, moments, config, steps: 0 })
+        Ok(Adam { copies: Copies::of(&variables), variables, moments, config, steps: 0 })
+    }
+
+    /// As [`SGD::prepare`].
+    #[track_caller]
+    fn prepare(&mut self, call: Call, grads: &GradStore) -> Result<()> {
+        let each = self.variables.iter().zip(&mut self.moments).zip(&mut self.copies.0);
+        for ((variable, moments), copy) in each {
+            let Some(grad) = grads.get(variable) else { continue };
+            check::open_as(call, grad, 1)?;
+            fits(call, variable, grad)?;
+            if moments.is_none() {
+                *moments = Some((state_beside(variable)?, state_beside(variable)?));
+            }
+            if let Some((m, v)) = moments {
+                fits(call, variable, m)?;
+                fits(call, variable, v)?;
+            }
+            *copy = copy_in_order(grad)?;
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn change(&self, grads: &GradStore, t: i32) -> Result<()> {
+        for ((variable, moments), copy) in self.variables.iter().zip(&self.moments).zip(&self.copies.0) {
+            let Some(grad) = copy.as_ref().or_else(|| grads.get(variable)) else { continue };
+            if let Some((m, v)) = moments {
+                variable.adam_step_(grad, m, v, t, &self.config)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -189,15 +252,13 @@ impl Optimizer for Adam {
         let t = self.steps.saturating_add(1);
         let moments = self.moments.iter().flatten().flat_map(|(m, v)| [m, v]);
         claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(moments))?;
-        for (variable, moments) in self.variables.iter().zip(&mut self.moments) {
-            let Some(grad) = grads.get(variable) else { continue };
-            if moments.is_none() {
-                *moments = Some((state_beside(variable)?, state_beside(variable)?));
-            }
-            if let Some((m, v)) = moments {
-                variable.adam_step_(grad, m, v, t, &self.config)?;
-            }
+        let call = Call::here("adam_step_");
+        let mut done = self.prepare(call, grads);
+        if done.is_ok() {
+            done = self.change(grads, t);
         }
+        self.copies.end();
+        call.named(done)?;
         self.steps = t;
         Ok(())
     }
@@ -292,6 +353,51 @@ impl Optimizer for AdamW {
         self.params.lr = rate;
         self.adam.set_learning_rate(rate);
     }
+}
+
+/// Copies of gradients whose elements lie in no order, a place for each variable: made before the first variable
+/// changes, closed after the last one.
+#[derive(Debug)]
+struct Copies(Vec<Option<Tensor>>);
+
+impl Copies {
+    fn of(variables: &[Var]) -> Self {
+        Copies(variables.iter().map(|_| None).collect())
+    }
+
+    fn end(&mut self) {
+        for copy in self.0.iter_mut().filter_map(Option::take) {
+            copy.close();
+        }
+    }
+}
+
+/// A copy of a gradient with its elements in order, if they do not lie so.
+#[track_caller]
+fn copy_in_order(grad: &Tensor) -> Result<Option<Tensor>> {
+    if grad.is_contiguous() {
+        return Ok(None);
+    }
+    Ok(Some(no_grad(|| grad.contiguous())?))
+}
+
+/// Whether a gradient, or what is kept for a variable, is as a step wants it.
+#[track_caller]
+fn fits(call: Call, variable: &Var, other: &Tensor) -> Result<()> {
+    if other.device() != variable.device() {
+        return Err(Error::device_mismatch(call, variable.device(), other.device()));
+    }
+    if other.dtype() != variable.dtype() {
+        return Err(Error::dtype_mismatch(call, variable.dtype(), other.dtype()));
+    }
+    if other.shape() != variable.shape() {
+        let why = "a parameter, what is kept for it and its gradient have one shape";
+        return Err(Error::shape_mismatch(call, variable.dims(), other.dims(), why));
+    }
+    if !variable.is_contiguous() {
+        return Err(Error::shape(call, variable.dims(), "contiguous parameters"));
+    }
+    Ok(())
 }
 
 /// Zeros like a variable, owned by the optimiser's handle: they end with the optimiser, whatever manager the

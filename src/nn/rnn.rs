@@ -1,5 +1,6 @@
 //! Recurrent networks: one layer, `[batch, time, features]`.
 
+use crate::base::{call::Call, heap};
 use crate::nn::{
     init::{self, Init},
     var_builder::VarBuilder,
@@ -36,11 +37,12 @@ pub trait RNN {
     /// As [`RNN::seq`], from a given state.
     ///
     /// # Errors
-    /// As [`RNN::step`].
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is no room for so many states; as [`RNN::step`].
     #[track_caller]
     fn seq_init(&self, input: &Tensor, init_state: &Self::State) -> Result<Vec<Self::State>> {
+        let call = Call::here("seq");
         let (_, time, _) = input.dims3()?;
-        let mut states: Vec<Self::State> = Vec::with_capacity(time);
+        let mut states: Vec<Self::State> = call.named(heap::room(call.op, time))?;
         for t in 0..time {
             let next = self.step(
                 &input.compose("seq", || input.get_on_dim(1, t)?.contiguous())?,
@@ -89,7 +91,8 @@ impl Gates {
         ending: &str,
         vb: &VarBuilder,
     ) -> Result<Self> {
-        let rows = count * hidden_dim;
+        // More rows than there are numbers are refused with their shape.
+        let rows = count.saturating_mul(hidden_dim);
         Ok(Gates {
             w_ih: vb.get_with_hints((rows, in_dim), &format!("weight_ih_{ending}"), w_ih)?,
             w_hh: vb.get_with_hints((rows, hidden_dim), &format!("weight_hh_{ending}"), w_hh)?,

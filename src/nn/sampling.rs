@@ -1,6 +1,7 @@
 //! Choosing one of several by chance.
 
-use crate::{DType, Dim, Result, Tensor};
+use crate::base::call::Call;
+use crate::{DType, Dim, Error, Result, Tensor};
 
 /// Indices along an axis, each chosen with the probability that a softmax of `logits / temperature` gives it; with a
 /// temperature of 0 or less, the largest. Of u32, without the axis.
@@ -8,7 +9,7 @@ use crate::{DType, Dim, Result, Tensor};
 /// Noise of a Gumbel distribution is added to the logits as f32, so that the largest sum is such a choice.
 ///
 /// # Errors
-/// As [`Tensor::argmax`] and [`Tensor::rand_like`].
+/// [`Error::Argument`] for a temperature that is no number; as [`Tensor::argmax`] and [`Tensor::rand_like`].
 ///
 /// ```
 /// # use ndgc::{nn::sampling::gumbel_softmax, Device, Tensor};
@@ -18,6 +19,9 @@ use crate::{DType, Dim, Result, Tensor};
 /// ```
 #[track_caller]
 pub fn gumbel_softmax<A: Dim>(logits: &Tensor, temperature: f64, dim: A) -> Result<Tensor> {
+    if temperature.is_nan() {
+        return Err(Error::argument(Call::here("gumbel_softmax"), "temperature", temperature, "a number"));
+    }
     if temperature <= 0.0 {
         return logits.argmax(dim);
     }

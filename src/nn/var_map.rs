@@ -1,6 +1,6 @@
 //! Variables by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +20,7 @@ impl VarMap {
         Self::default()
     }
 
+    /// Not to be held while memory is taken or the user's code runs, which may look at the map.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Var>> {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +54,8 @@ impl VarMap {
     #[track_caller]
     pub fn load<P: AsRef<Path>>(&mut self, path: P) -> Result<()> {
         let file = safetensors::SafeTensorsFile::new(path)?;
-        for (name, var) in self.lock().iter() {
+        let vars: Vec<(String, Var)> = self.lock().iter().map(|(name, var)| (name.clone(), var.clone())).collect();
+        for (name, var) in &vars {
             set(name, var, &file.load(name, var.device())?)?;
         }
         Ok(())
@@ -68,22 +70,30 @@ impl VarMap {
         self.set(std::iter::once((name, value)))
     }
 
-    /// Sets several variables.
+    /// Sets several variables. `values` may look at the map.
     ///
     /// # Errors
     /// As [`VarMap::set_one`]; those before the one that failed keep their new values.
     #[track_caller]
     pub fn set<I: Iterator<Item = (K, V)>, K: AsRef<str>, V: AsRef<Tensor>>(&mut self, values: I) -> Result<()> {
-        let vars = self.lock();
         for (name, value) in values {
             let name = name.as_ref();
-            let Some(var) = vars.get(name) else { return Err(Error::no_tensor(name, None, vars.keys())) };
-            set(name, var, value.as_ref())?;
+            set(name, &self.find(name)?, value.as_ref())?;
         }
         Ok(())
     }
 
-    /// The variable of this name, made if there is none.
+    #[track_caller]
+    fn find(&self, name: &str) -> Result<Var> {
+        let vars = self.lock();
+        // Not in a closure, which would be the line that asked for it.
+        match vars.get(name) {
+            Some(var) => Ok(var.clone()),
+            None => Err(Error::no_tensor(name, None, vars.keys())),
+        }
+    }
+
+    /// The variable of this name, made if there is none. Of several threads that make one, all get that of the first.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if it has another shape; as [`Init::var`].
@@ -97,15 +107,19 @@ impl VarMap {
         device: &Device,
     ) -> Result<Tensor> {
         let shape = shape.into();
-        let mut vars = self.lock();
-        if let Some(var) = vars.get(path) {
-            check_shape(path, var, &shape)?;
+        let found = self.lock().get(path).cloned();
+        if let Some(var) = found {
+            check_shape(path, &var, &shape)?;
             return Ok(var.as_tensor().clone());
         }
         let var = init.var(shape, dtype, device)?;
-        let tensor = var.as_tensor().clone();
-        vars.insert(path.to_owned(), var);
-        Ok(tensor)
+        match self.lock().entry(path.to_owned()) {
+            Entry::Occupied(first) => {
+                check_shape(path, first.get(), &shape)?;
+                Ok(first.get().as_tensor().clone())
+            }
+            Entry::Vacant(place) => Ok(place.insert(var).as_tensor().clone()),
+        }
     }
 }
 

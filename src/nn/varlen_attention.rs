@@ -172,10 +172,14 @@ impl Rule {
             };
             let parts = scores.softmax(2)?.reshape((v_heads, heads / v_heads, count, end - first))?;
             let y = parts.broadcast_matmul(&v.narrow(2, first, end - first)?)?.reshape((heads, count, m))?;
-            let is_seeing = |&(first, end): &(usize, usize)| f32::from(u8::from(first < end));
-            all.push(match ranges.iter().all(|range| range.0 < range.1) {
-                true => y,
-                false => y.broadcast_mul(&like(ranges.iter().map(is_seeing).collect(), (1, count, 1))?)?,
+            let sees: Vec<u8> = ranges.iter().map(|range| u8::from(range.0 < range.1)).collect();
+            all.push(match sees.contains(&0) {
+                false => y,
+                // Not times 0, which is no number where a value is infinite.
+                true => {
+                    let sees = Tensor::from_vec(sees, (1, count, 1), y.device())?;
+                    sees.broadcast_as((heads, count, m))?.where_cond(&y, &y.zeros_like()?)?
+                }
             });
         }
         match &all[..] {

@@ -9,6 +9,7 @@ use std::panic::Location;
 use super::gguf_file::unreadable;
 use super::tensor::{QTensor, bytes_of};
 use crate::base::{
+    call::Call,
     error::{Error, Result},
     ggml::GgmlDType,
     shape::Shape,
@@ -16,7 +17,11 @@ use crate::base::{
 use crate::device::Device;
 use crate::io::input::Input;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{exec::kept, place::Place};
+use crate::ops::call::{
+    compose::composite_at,
+    exec::{kept, once},
+    place::Place,
+};
 
 const DIMS_MAX: u32 = 4;
 /// Data of tensors begin at multiples of it, from GGJT on.
@@ -86,7 +91,7 @@ impl Content {
         let mut input = Input::new(BufReader::new(reader), None, end);
         let magic = magic(&mut input)?;
         let hparams = hparams(&mut input)?;
-        let vocab = vocab(&mut input, hparams.n_vocab)?;
+        let vocab = vocab(&mut input, hparams.n_vocab, magic)?;
         let device = at.device_of_place().clone();
         let tensors = kept(site, || {
             let mut tensors = Tensors(HashMap::new());
@@ -160,15 +165,29 @@ fn hparams<R: Read>(input: &mut Input<R>) -> Result<HParams> {
     })
 }
 
-fn vocab<R: Read>(input: &mut Input<R>, count: u32) -> Result<Vocab> {
-    // A token is a length and a score at least.
-    input.need(u64::from(count) * 8, "the vocabulary")?;
-    let one = |_| {
+fn vocab<R: Read>(input: &mut Input<R>, count: u32, magic: VersionedMagic) -> Result<Vocab> {
+    let has_scores = magic != VersionedMagic::GgmlUnversioned;
+    // A token is a length at least, and a score where there are some.
+    input.need(u64::from(count) * if has_scores { 8 } else { 4 }, "the vocabulary")?;
+    let mut token_score_pairs = Vec::new();
+    for _ in 0..count {
         let length = number(input, "the length of a token")?;
         let token = input.bytes(length.into(), "a token")?;
-        Ok((token, f32::from_le_bytes(input.array("the score of a token")?)))
-    };
-    Ok(Vocab { token_score_pairs: (0..count).map(one).collect::<Result<_>>()? })
+        let score = if has_scores { f32::from_le_bytes(input.array("the score of a token")?) } else { 0.0 };
+        token_score_pairs.try_reserve(1).map_err(|_| input.fail(format!("no memory for {count} tokens")))?;
+        token_score_pairs.push((token, score));
+    }
+    Ok(Vocab { token_score_pairs })
+}
+
+/// Whether blocks of this type lay in files of this version as they do today.
+fn lies_as_today(dtype: GgmlDType, magic: VersionedMagic) -> bool {
+    match dtype {
+        GgmlDType::F32 | GgmlDType::F16 => true,
+        // The second version changed the order of their halves; the third one the scales of the others.
+        GgmlDType::Q5_0 | GgmlDType::Q5_1 => matches!(magic, VersionedMagic::GgjtV2 | VersionedMagic::GgjtV3),
+        _ => magic == VersionedMagic::GgjtV3,
+    }
 }
 
 #[track_caller]
@@ -187,6 +206,10 @@ fn tensor<R: Read + Seek, P: Place + ?Sized>(
     let kind = number(input, "the type of a tensor's blocks")?;
     let unknown = || input.fail_at(place, format!("blocks of type {kind} cannot be read"));
     let dtype = GgmlDType::from_u32(kind).ok_or_else(unknown)?;
+    if !lies_as_today(dtype, magic) {
+        let why = format!("blocks of {dtype} lay otherwise in files of {magic:?}; convert the file to GGUF");
+        return Err(input.fail_at(place, why));
+    }
     let mut dims = Vec::new();
     for _ in 0..rank {
         dims.push(number(input, "a size of a tensor")? as usize);
@@ -200,6 +223,8 @@ fn tensor<R: Read + Seek, P: Place + ?Sized>(
     let field = format!("tensor `{}`", name.escape_debug());
     let shape = Shape::from(dims);
     let bytes = bytes_of("read", &shape, dtype).map_err(|error| input.fail(format!("{field}: {error}")))?;
-    let blocks = Proxy::from_vec(input.bytes(bytes as u64, &field)?, bytes, at)?;
+    let data = input.bytes(bytes as u64, &field)?;
+    let blocks =
+        composite_at(Call::here("read"), &at, &mut once(|| Proxy::from_vec(data, bytes, at.device_of_place())))?;
     Ok((name, QTensor::from_blocks(blocks, dtype, shape)?))
 }

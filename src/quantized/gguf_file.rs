@@ -4,7 +4,7 @@
 //! names the field and the place of its first byte, and the file where that is known: of one that is
 //! [mapped](MmapedContent), not of a reader. Files in the byte order of other machines are refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -29,6 +29,8 @@ pub const DEFAULT_ALIGNMENT: u64 = 32;
 
 /// The key under which it says otherwise.
 const ALIGNMENT: &str = "general.alignment";
+/// The largest alignment: what a file has of it is read into memory.
+const ALIGNMENT_MAX: u64 = 1 << 20;
 const DIMS_MAX: u32 = 4;
 /// Arrays in arrays: what the reader calls itself for.
 const DEPTH_MAX: usize = 64;
@@ -178,7 +180,7 @@ impl Value {
         }
     }
 
-    fn append(&self, to: &mut Vec<u8>) -> Result<()> {
+    fn append(&self, to: &mut Vec<u8>, depth: usize) -> Result<()> {
         match self {
             Value::U8(x) => to.push(*x),
             Value::I8(x) => to.extend(x.to_le_bytes()),
@@ -192,6 +194,10 @@ impl Value {
             Value::F64(x) => to.extend(x.to_le_bytes()),
             Value::Bool(x) => to.push(u8::from(*x)),
             Value::String(text) => append_text(text, to),
+            Value::Array(_) if depth >= DEPTH_MAX => {
+                let why = format!("the nesting depth of arrays is more than {DEPTH_MAX}");
+                return Err(Error::file(None, None, why));
+            }
             Value::Array(all) => {
                 // Of no value, any type will do.
                 let kind = all.first().map_or(ValueType::U32, Value::value_type);
@@ -201,7 +207,7 @@ impl Value {
                 }
                 to.extend(kind.to_u32().to_le_bytes());
                 to.extend((all.len() as u64).to_le_bytes());
-                all.iter().try_for_each(|value| value.append(to))?;
+                all.iter().try_for_each(|value| value.append(to, depth + 1))?;
             }
         }
         Ok(())
@@ -473,7 +479,13 @@ impl<R: Read> Header<R> {
             ValueType::Array => 4 + self.magic.length_bytes(),
         };
         let count = self.count(&format!("{field}: array length"), least)?;
-        (0..count).map(|_| self.value(kind, field, depth)).collect()
+        let mut values = Vec::new();
+        for _ in 0..count {
+            // Each takes more memory than it has bytes in the file.
+            values.try_reserve(1).map_err(|_| self.input.fail(format!("{field}: no memory for {count} values")))?;
+            values.push(self.value(kind, field, depth)?);
+        }
+        Ok(values)
     }
 
     fn info(&mut self, field: &str) -> Result<TensorInfo> {
@@ -509,13 +521,15 @@ fn alignment(value: Option<&Value>) -> std::result::Result<u64, String> {
         Some(Value::I32(x)) => u64::try_from(*x).ok(),
         Some(value) => value.to_u64().ok(),
     };
-    found.filter(|found| *found > 0).ok_or_else(|| format!("{ALIGNMENT} is no number of bytes: {value:?}"))
+    let wrong = || format!("{ALIGNMENT} is no power of two up to {ALIGNMENT_MAX}: {value:?}");
+    found.filter(|found| found.is_power_of_two() && *found <= ALIGNMENT_MAX).ok_or_else(wrong)
 }
 
 /// Writes a file of version 2, where the writer stands.
 ///
 /// # Errors
-/// [`Error::File`] if it cannot be written, or an array of values is of several types; as [`QTensor::data`].
+/// [`Error::File`] if it cannot be written, or could not be read again: an array of values is of several types or too
+/// deep, a name comes twice or ends with a zero, a tensor has more than four axes; as [`QTensor::data`].
 #[track_caller]
 pub fn write<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> Result<()> {
     Call::here("gguf_file::write").named(put(w, metadata, tensors))
@@ -529,6 +543,7 @@ fn put<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str
     let said = metadata.iter().find(|(name, _)| *name == ALIGNMENT).map(|(_, value)| *value);
     let alignment = alignment(said).map_err(|why| Error::file(None, None, why))?;
     let padded = |bytes: u64| bytes.next_multiple_of(alignment);
+    writable(metadata, tensors).map_err(|why| Error::file(None, None, why))?;
     let mut header = Vec::from(MAGIC);
     header.extend(2u32.to_le_bytes());
     header.extend((tensors.len() as u64).to_le_bytes());
@@ -536,7 +551,7 @@ fn put<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str
     for (name, value) in metadata {
         append_text(name, &mut header);
         header.extend(value.value_type().to_u32().to_le_bytes());
-        value.append(&mut header)?;
+        value.append(&mut header, 0)?;
     }
     let mut offset = 0;
     for (name, tensor) in tensors {
@@ -556,6 +571,24 @@ fn put<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str
         w.write_all(&data).map_err(failed)?;
         let bytes = data.len() as u64;
         w.write_all(&vec![0; (padded(bytes) - bytes) as usize]).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether what is written could be read again; else why not.
+fn writable(metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> std::result::Result<(), String> {
+    let (mut keys, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let all = metadata.iter().map(|(name, _)| ("value", *name, keys.insert(*name)));
+    for (what, name, is_new) in all.chain(tensors.iter().map(|(name, _)| ("tensor", *name, names.insert(*name)))) {
+        if !is_new {
+            return Err(format!("{what} `{}` comes twice", name.escape_debug()));
+        }
+        if name.ends_with('\0') {
+            return Err(format!("{what} `{}` ends with a zero, which a reader takes off", name.escape_debug()));
+        }
+    }
+    if let Some((name, _)) = tensors.iter().find(|(_, tensor)| tensor.rank() > DIMS_MAX as usize) {
+        return Err(format!("tensor `{}` has more than {DIMS_MAX} dimensions", name.escape_debug()));
     }
     Ok(())
 }

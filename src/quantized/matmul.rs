@@ -107,9 +107,7 @@ impl QTensor {
                 let (found, why) = ([x.len()], "the input was exchanged during the call");
                 return Err(Error::shape_mismatch(call, &found, self.shape.dims(), why));
             }
-            self.blocks
-                .with_slice(|blocks| quantized::product(call.op, self.dtype, [m, k, n], x, blocks, all))
-                .flatten()
+            self.with_bytes(|blocks| quantized::product(call.op, self.dtype, [m, k, n], x, blocks, all)).flatten()
         };
         with_floats(x, product).flatten()?;
         let made = of_elements(call, f32::bytes_of(&room), (to, DType::F32), &Device::Cpu);
@@ -234,8 +232,8 @@ impl QMatMul {
         match self {
             QMatMul::QTensor(blocks) => blocks.embedding(ids),
             QMatMul::Tensor(weights) | QMatMul::TensorF16(weights) => {
-                let dims = [ids.dims(), &weights.dims()[1..]].concat();
-                weights.index_select(&ids.flatten_all()?, 0)?.reshape(dims)
+                let (_, width) = weights.dims2()?;
+                weights.index_select(&ids.flatten_all()?, 0)?.reshape([ids.dims(), &[width]].concat())
             }
         }
     }

@@ -252,13 +252,17 @@ impl QTensor {
     /// of the blocks. Only those rows are made floats.
     ///
     /// # Errors
-    /// [`Error::Shape`] if this is no matrix; [`Error::IndexOutOfRange`]; as [`Proxy::to_vec`].
+    /// [`Error::Shape`] if this is no matrix; [`Error::UnsupportedDType`] for indices that are no integers;
+    /// [`Error::IndexOutOfRange`]; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         let call = Call::here("embedding");
         let [rows, n] = *self.shape.dims() else {
             return Err(Error::shape(call, self.shape.dims(), "a matrix"));
         };
+        if !ids.dtype().is_int() {
+            return Err(Error::unsupported_dtype(call, ids.dtype(), "any integers"));
+        }
         composite(call, ids, &mut || {
             let (shape, list) = ids.to_dtype(DType::I64)?.elements::<i64>(call.op)?;
             if let Some(&index) = list.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < rows)) {
@@ -279,9 +283,16 @@ impl QTensor {
     /// Calls `f` with the blocks' bytes: in place on the host, else with a copy.
     #[track_caller]
     pub(super) fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let call = Call::here("to_vec");
+        let wanted = bytes_of(call, &self.shape, self.dtype)?;
+        let checked = |bytes: &[u8]| match bytes.len() == wanted {
+            true => Ok(f(bytes)),
+            // Their array was exchanged for another one (`Proxy::intern`).
+            false => Err(Error::element_count(call, bytes.len(), &[wanted])),
+        };
         match self.blocks.device().is_cpu() {
-            true => self.blocks.with_slice(f),
-            false => Ok(f(&self.blocks.elements::<u8>("to_vec")?.1)),
+            true => self.blocks.with_slice(checked)?,
+            false => checked(&self.blocks.elements::<u8>("to_vec")?.1),
         }
     }
 }

@@ -101,7 +101,7 @@ fn an_alignment_that_the_file_names_holds_for_both_sides() {
         assert_eq!(found.data().unwrap(), b.data().unwrap());
         for wrong in [Value::U32(0), Value::I32(-32), Value::String("32".into())] {
             let written = gguf_file::write(&mut Cursor::new(Vec::new()), &[("general.alignment", &wrong)], &[]);
-            assert!(why(written).contains("general.alignment is no number of bytes"));
+            assert!(why(written).contains("general.alignment is no power of two"));
         }
     });
 }

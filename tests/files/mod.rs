@@ -1,6 +1,7 @@
 //! Files: round trips of every dtype, shape and layout on every device, files that other programs wrote, and hostile
 //! bytes, for which `hostile` is a bounded run of what a fuzzer would do.
 
+mod audited;
 mod exchange;
 mod fixtures;
 mod gguf;

@@ -278,3 +278,123 @@ fn views_with_more_elements_than_memory_are_refused() {
         assert!(matches!(error(wide.scatter(&id, &one, 0)), Error::OutOfMemory(_)));
     });
 }
+
+/// Rest and quotient of a division, rounded towards zero and down.
+fn divided(x: f64, y: f64) -> [f64; 3] {
+    let rest = x % y;
+    let quotient = if x.is_infinite() { x / y } else { ((x - rest) / y).round() };
+    if rest != 0. && (rest < 0.) != (y < 0.) { [rest, rest + y, quotient - 1.] } else { [rest, rest, quotient] }
+}
+
+#[test]
+fn divisions_with_a_rest_are_exact_in_every_dtype_and_form() {
+    each(|device| {
+        let tops = [5.5, -5.5, 1e8, -1e8, 3e7, 0.3, 7., -448., 6.5, 1e-3];
+        let bottoms = [2., -2., 3.3, 0.7, -0.1, 0.3, 3.];
+        let pairs: Vec<(f64, f64)> = tops.iter().flat_map(|&x| bottoms.iter().map(move |&y| (x, y))).collect();
+        for dtype in [DType::F8E4M3, DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let of = |numbers: Vec<f64>| Tensor::new(&numbers[..], device).unwrap().to_dtype(dtype).unwrap();
+            let wide = |x: &Tensor| values::<f64>(&x.to_dtype(DType::F64).unwrap());
+            let x = of(pairs.iter().map(|pair| pair.0).collect());
+            let y = of(pairs.iter().map(|pair| pair.1).collect());
+            let all: Vec<[f64; 3]> = wide(&x).iter().zip(wide(&y)).map(|(&x, y)| divided(x, y)).collect();
+            let same = |got: ndgc::Result<Tensor>, which: usize| {
+                let (got, want) = (wide(&got.unwrap()), wide(&of(all.iter().map(|all| all[which]).collect())));
+                let wrong =
+                    got.iter().zip(&want).position(|(got, want)| got != want && !(got.is_nan() && want.is_nan()));
+                assert_eq!(wrong, None, "{dtype}: {got:?}, not {want:?}");
+            };
+            same(x.fmod(&y), 0);
+            same(x.rem(&y), 1);
+            same(x.floor_div(&y), 2);
+            same(x.copy().unwrap().fmod_(&y), 0);
+            same(x.copy().unwrap().rem_(&y), 1);
+            same(x.copy().unwrap().floor_div_(&y), 2);
+            let (column, row) = (of(tops.to_vec()).unsqueeze(1).unwrap(), of(bottoms.to_vec()));
+            same(column.broadcast_fmod(&row).and_then(|all| all.flatten_all()), 0);
+            same(column.broadcast_rem(&row).and_then(|all| all.flatten_all()), 1);
+            same(column.broadcast_floor_div(&row).and_then(|all| all.flatten_all()), 2);
+        }
+        let x = Var::new([5.5f64, -5.5, 5.5, -5.5], device).unwrap();
+        let y = Var::new([2f64, 2., -2., -2.], device).unwrap();
+        assert_eq!(slope::<f64>(&y, x.fmod(&y)), [-2., 2., 2., -2.]);
+        assert_eq!(slope::<f64>(&y, x.rem(&y)), [-2., 3., 3., -2.]);
+        assert_eq!(slope::<f64>(&x, x.rem(&y)), [1.; 4]);
+        assert_eq!(slope::<f64>(&y, x.floor_div(&y)), [0.; 4]);
+    });
+}
+
+#[test]
+fn rests_and_quotients_of_small_integers_keep_their_sign() {
+    each(|device| {
+        let (x, y) = ([-128i64, -128, -7, 7, -7, 7, -7], [-1i64, 3, 2, -2, -2, 2, 0]);
+        // Few numbers are computed without a kernel.
+        for times in [1, 40] {
+            let list = |numbers: [i64; 7]| Tensor::new(numbers.repeat(times), device).unwrap();
+            for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
+                let [a, b] = [x, y].map(|numbers| list(numbers).to_dtype(dtype).unwrap());
+                let is = |got: ndgc::Result<Tensor>, want: [i64; 7]| {
+                    let got = values::<i64>(&got.unwrap().to_dtype(DType::I64).unwrap());
+                    assert_eq!(got, want.repeat(times), "{dtype}");
+                };
+                is(a.fmod(&b), [0, -2, -1, 1, -1, 1, -7]);
+                is(a.rem(&b), [0, 1, 1, -1, -1, 1, -7]);
+                let least = if dtype == DType::I8 { -128 } else { 128 };
+                is(a.floor_div(&b), [least, -43, -4, -4, 3, 3, 0]);
+            }
+        }
+        let truth = Tensor::new([true, false], device).unwrap();
+        assert!(matches!(error(truth.rem(&truth)), Error::UnsupportedDType { op: "rem", .. }));
+    });
+}
+
+/// Quotients of multiples, in each form in which a number divides, few and as many as may be written in place.
+fn quotients_are_exact<T: WithDType>(device: &Device) {
+    for n in [2., 3., 41., 47., 49., 55., 61., 98., 103., 107., 161., 187., 197.] {
+        for count in [3, 5000] {
+            let whole: Vec<T> = (0..count).map(|i| T::from_f64(n * f64::from(i % 3))).collect();
+            let want: Vec<T> = (0..count).map(|i| T::from_f64(f64::from(i % 3))).collect();
+            let x = Tensor::from_slice(&whole, whole.len(), device).unwrap();
+            let is = |got: ndgc::Result<Tensor>| {
+                assert_eq!(values::<T>(&got.unwrap()), want, "{} by {n}", T::DTYPE);
+            };
+            is(&x / n);
+            is(x.copy().unwrap() / n);
+            is(t!(x / n));
+            is(t!((x + 0) / n));
+            let mut changed = x.copy().unwrap();
+            let same = changed.clone();
+            changed /= n;
+            assert!(changed.is_same(&same));
+            is(Ok(changed));
+        }
+        let x = Tensor::full(T::from_f64(n), 5000, device).unwrap();
+        for one in [n / &x, n / x.copy().unwrap(), t!(n / (x + 0))] {
+            assert!(values::<T>(&one.unwrap()).iter().all(|&one| one.to_f64() == 1.), "{n} by itself");
+        }
+    }
+}
+
+#[test]
+fn floats_are_divided_by_numbers_not_multiplied_by_a_rounded_inverse() {
+    each(|device| {
+        let x = Tensor::new([49f64], device).unwrap();
+        assert_eq!(values::<f64>(&(&x / 49.).unwrap().floor().unwrap()), [1.]);
+        quotients_are_exact::<f64>(device);
+        quotients_are_exact::<f32>(device);
+        let x = Tensor::new([f64::MIN_POSITIVE, -0., 3.], device).unwrap();
+        let least = f64::from_bits(1);
+        assert_eq!(values::<f64>(&(&x / least).unwrap()), [2f64.powi(52), 0., f64::INFINITY]);
+        assert!(values::<f64>(&(&x / 2.).unwrap())[1].is_sign_negative());
+        assert!(values::<f64>(&(&x / 3.).unwrap())[1].is_sign_negative());
+        assert_eq!(values::<f64>(&(&x / 0.).unwrap())[2], f64::INFINITY);
+        let half = Tensor::new([f16::from_f32(1000.), f16::from_f32(49.)], device).unwrap();
+        assert_eq!(values::<f16>(&(100_000. / &half).unwrap())[0], f16::from_f32(100.));
+        assert_eq!(values::<f16>(&(&half / 49.).unwrap())[1], f16::from_f32(1.));
+        let x = Var::new([2f64, -4.], device).unwrap();
+        assert_eq!(slope::<f64>(&x, &*x / 49.), [1. / 49.; 2]);
+        assert_eq!(slope::<f64>(&x, 3. / &*x), [-0.75, -0.1875]);
+        let small = Var::new([1e-200f64], device).unwrap();
+        assert_eq!(slope::<f64>(&small, 1e-300 / &*small), [-(1e-300 / 1e-200 / 1e-200)]);
+    });
+}

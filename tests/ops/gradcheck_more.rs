@@ -40,6 +40,9 @@ pub(crate) fn functions() -> Vec<Case> {
     cases! {
         "expm1", [any()], |x| x[0].expm1();
         "log1p", [inner()], |x| x[0].log1p();
+        "exp2", [any()], |x| x[0].exp2();
+        "cbrt", [positive()], |x| x[0].cbrt();
+        "erfc", [any()], |x| x[0].erfc();
         "log2", [positive()], |x| x[0].log2();
         "log10", [positive()], |x| x[0].log10();
         "ln", [positive()], |x| x[0].ln();
@@ -60,6 +63,7 @@ pub(crate) fn functions() -> Vec<Case> {
         "floor", [any()], |x| x[0].floor();
         "ceil", [any()], |x| x[0].ceil();
         "round", [any()], |x| x[0].round();
+        "round_ties_even", [any()], |x| x[0].round_ties_even();
         "trunc", [any()], |x| x[0].trunc();
         "round_to", [any()], |x| x[0].round_to(1);
         "powi", [any()], |x| x[0].powi(3);
@@ -71,9 +75,18 @@ pub(crate) fn functions() -> Vec<Case> {
         "fmod", [any(), positive()], |x| x[0].fmod(&x[1]);
         "rem", [any(), positive()], |x| x[0].rem(&x[1]);
         "floor_div", [any(), positive()], |x| x[0].floor_div(&x[1]);
+        "broadcast_fmod", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_fmod(&x[1]);
+        "broadcast_rem", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_rem(&x[1]);
+        "broadcast_floor_div", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_floor_div(&x[1]);
+        "div", [any()], |x| (&x[0] / 3.)?.sqr()?.mul(&(3. / &x[0])?);
+        "div", [any()], |x| (&x[0] / 7.)?.sqr()? / 0.3;
+        "div", [positive()], |x| 0.7 / &x[0];
         "silu", [any()], |x| x[0].silu();
         "gelu", [any()], |x| x[0].gelu();
         "hard_sigmoid", [spread(&[2, 3], -5., 5.)], |x| x[0].hard_sigmoid();
+        "hard_swish", [spread(&[2, 3], -5., 5.)], |x| x[0].hard_swish();
+        "softsign", [any()], |x| x[0].softsign();
+        "log_sigmoid", [any()], |x| x[0].log_sigmoid();
         "mish", [any()], |x| x[0].mish();
         "elu", [any()], |x| x[0].elu(0.8);
         "selu", [any()], |x| x[0].selu(1.67, 1.05);

@@ -22,6 +22,8 @@ fn functions() -> Vec<Case> {
     cases! {
         expm1, f64::exp_m1;
         log1p, f64::ln_1p;
+        exp2, f64::exp2;
+        cbrt, f64::cbrt;
         log2, f64::log2;
         log10, f64::log10;
         ln, f64::ln;
@@ -41,6 +43,9 @@ fn functions() -> Vec<Case> {
         floor, f64::floor;
         ceil, f64::ceil;
         round, f64::round;
+        round_ties_even, f64::round_ties_even;
+        log_sigmoid, |x| -((-x).max(0.) + (-x.abs()).exp().ln_1p() + if x.is_nan() { x } else { 0. });
+        softsign, |x| x / (1. + x.abs());
         trunc, f64::trunc;
     }
 }

@@ -41,6 +41,9 @@ fn the_error_function_and_its_relatives() {
             }
         };
         near(x.erf(), &erf, &points);
+        near(x.erfc(), &|x| 1. - erf(x), &points);
+        let (far, small) = (f64s(device, &[10.], 1), 2.088_487_583_762_545e-45);
+        assert!((values::<f64>(&far.erfc().unwrap())[0] / small - 1.).abs() < 1e-12);
         near(x.gelu_erf(), &|x| x * 0.5 * (1. + erf(x / 2f64.sqrt())), &points);
         near(x.erf().unwrap().erfinv(), &|x| x, &points);
         let above = [0.1, 0.5, 1., 1.7, 3., 12.5];

@@ -20,6 +20,7 @@ pub enum Map {
     Unary(UnaryOp),
     Affine { mul: f64, add: f64 },
     Powf(f64),
+    Divide { number: f64, first: bool },
     Clamp { min: f64, max: f64 },
     Copy,
     Cast,
@@ -32,6 +33,7 @@ impl Map {
             Map::Unary(op) => Kernel::Unary { op, src, dst },
             Map::Affine { mul, add } => Kernel::Affine { src, dst, mul, add },
             Map::Powf(exponent) => Kernel::Powf { src, dst, exponent },
+            Map::Divide { number, first } => Kernel::Divide { src, dst, number, first },
             Map::Clamp { min, max } => Kernel::Clamp { src, dst, min, max },
             Map::Copy => Kernel::Copy { src, dst },
             Map::Cast => Kernel::Cast { src, dst },
@@ -159,6 +161,10 @@ pub enum Kernel also {
     AffineAssign "affine_assign" { mul: f64, add: f64 } (dst: ReadWrite);
     /// `dst = src ^ exponent`, floats.
     Powf "powf" { exponent: f64 } (src: Read, dst: Write);
+    /// `dst = src / number`, or `number / src` if the number is `first`; floats.
+    Divide "divide" { number: f64, first: bool } (src: Read, dst: Write);
+    /// In place: `dst = dst / number`, or `number / dst`.
+    DivideAssign "divide_assign" { number: f64, first: bool } (dst: ReadWrite);
     /// `dst = clamp(src, min, max)`; NaN stays NaN.
     Clamp "clamp" { min: f64, max: f64 } (src: Read, dst: Write);
     /// `dst = op(lhs, rhs)`.

@@ -53,6 +53,10 @@ macro_rules! for_each_unary {
             Exp [exp exp_ exp_into] vector
                 { |x| Float::exp(x) => "exp_(x)" }
                 { output |g, s| s * g => "s * g" }
+            /// `2^x`.
+            Exp2 [exp2 exp2_ exp2_into] call
+                { |x| x.exp2() => "exp2_(x)" }
+                { output |g, s| g * (s * consts::LN_2) => "g * (s * (W)0.6931471805599453)" }
             /// The natural logarithm.
             Log [log log_ log_into] vector
                 { |x| Float::ln(x) => "log_(x)" }
@@ -61,6 +65,10 @@ macro_rules! for_each_unary {
             Sqrt [sqrt sqrt_ sqrt_into] vector
                 { |x| x.sqrt() => "sqrt_(x)" }
                 { output |g, s| g / (2.0 * s) => "g / ((W)2 * s)" }
+            /// The cube root, also of negative numbers.
+            Cbrt [cbrt cbrt_ cbrt_into] call
+                { |x| x.cbrt() => "cbrt_(x)" }
+                { output |g, s| g / (3.0 * (s * s)) => "g / ((W)3 * (s * s))" }
             /// `1 / sqrt(x)`.
             Rsqrt [rsqrt rsqrt_ rsqrt_into] vector
                 { |x| 1.0 / x.sqrt() => "(W)1 / sqrt_(x)" }
@@ -94,6 +102,15 @@ macro_rules! for_each_unary {
                 { |x| (x * (1.0 / 6.0) + 0.5).clamped(0.0, 1.0) => "hard_sigmoid(x)" }
                 { input |g, s| if s.abs() <= 3.0 { g * (1.0 / 6.0) } else { 0.0 }
                     => "abs_(s) <= 3 ? g * ((W)1 / (W)6) : (W)0" }
+            /// `x` times `(x + 3) / 6` between 0 and 1.
+            HardSwish [hard_swish hard_swish_ hard_swish_into] vector
+                { |x| x * (x * (1.0 / 6.0) + 0.5).clamped(0.0, 1.0) => "x * hard_sigmoid(x)" }
+                { input |g, s| if s >= 3.0 { g } else if s <= -3.0 { 0.0 } else { g * (s * (1.0 / 3.0) + 0.5) }
+                    => "s >= 3 ? g : s <= -3 ? (W)0 : g * (s * ((W)1 / (W)3) + (W)0.5)" }
+            /// `x / (1 + |x|)`.
+            Softsign [softsign softsign_ softsign_into] vector
+                { |x| x / (1.0 + x.abs()) => "x / ((W)1 + abs_(x))" }
+                { input |g, s| g / (1.0 + s.abs()).squared() => "g / times((W)1 + abs_(s), (W)1 + abs_(s))" }
             /// The largest whole number that is at most `x`. Its gradient is 0.
             Floor [floor floor_ floor_into] whole
                 { |x| x.floor() => "floor_(x)" }
@@ -105,6 +122,11 @@ macro_rules! for_each_unary {
             /// The nearest whole number, a half away from zero. Its gradient is 0.
             Round [round round_ round_into] whole
                 { |x| x.round() => "round_(x)" }
+                { nothing |_g, _s| 0.0 => "0" }
+            /// The nearest whole number, a half to the even one: round half to even, as PyTorch and NumPy round. Its
+            /// gradient is 0.
+            RoundTiesEven [round_ties_even round_ties_even_ round_ties_even_into] whole
+                { |x| x.round_ties_even() => "rint_(x)" }
                 { nothing |_g, _s| 0.0 => "0" }
             /// `x` with what is behind the point cut off. Its gradient is 0.
             Trunc [trunc trunc_ trunc_into] whole
@@ -174,6 +196,10 @@ macro_rules! for_each_unary {
             Softplus [softplus softplus_ softplus_into] single
                 { |x| x.softplus() => "softplus(x)" }
                 { input |g, s| g * s.sigmoid() => "g * sigmoid(s)" }
+            /// `-log(1 + e^-x)`: the logarithm of the sigmoid, for any x.
+            LogSigmoid [log_sigmoid log_sigmoid_ log_sigmoid_into] single
+                { |x| -(-x).softplus() => "-softplus(-x)" }
+                { input |g, s| g * (-s).sigmoid() => "g * sigmoid(-s)" }
             /// `x tanh(log(1 + e^x))`.
             Mish [mish mish_ mish_into] single
                 { |x| x.mish() => "mish(x)" }
@@ -183,6 +209,11 @@ macro_rules! for_each_unary {
                 { |x| Float::erf(x) => "(W)erf((f64)x)" }
                 { input |g, s| g * (consts::FRAC_2_SQRT_PI * Float::exp(-s * s))
                     => "g * ((W)1.1283791670955126 * exp_(-s * s))" }
+            /// `1 - erf(x)`, without cancellation for large x.
+            Erfc [erfc erfc_ erfc_into] call
+                { |x| x.through(libm::erfc) => "(W)erfc((f64)x)" }
+                { input |g, s| -(g * (consts::FRAC_2_SQRT_PI * Float::exp(-s * s)))
+                    => "-(g * ((W)1.1283791670955126 * exp_(-s * s)))" }
             /// The Gaussian error linear unit: `x P(N < x)` of a standard normal N.
             GeluErf [gelu_erf gelu_erf_ gelu_erf_into] single
                 { |x| x.gelu_erf() => "(W)gelu_erf(x)" }
@@ -224,6 +255,17 @@ macro_rules! for_each_binary {
             /// `x / y`. Integer division by 0 gives 0.
             Div [div broadcast_div div_ div_into broadcast_div_into] number
                 { |x, y| x.div(y) => "over(x, y)" }
+            /// The rest of a division whose quotient is cut towards zero: exact, with the sign of x, as `%` in Rust. Of
+            /// integers by 0 it is x. Gradients: 1, and minus the quotient.
+            Fmod [fmod broadcast_fmod fmod_ fmod_into broadcast_fmod_into] number
+                { |x, y| x.fmod(y) => "fmod_(x, y)" }
+            /// The rest of a division whose quotient is rounded down: it has the sign of y, as `%` in Python. Of
+            /// integers by 0 it is x. Gradients: 1, and minus the quotient.
+            Rem [rem broadcast_rem rem_ rem_into broadcast_rem_into] number
+                { |x, y| x.rem(y) => "rem(x, y)" }
+            /// The quotient rounded down to a whole number. Integer division by 0 gives 0. Its gradients are 0.
+            FloorDiv [floor_div broadcast_floor_div floor_div_ floor_div_into broadcast_floor_div_into] number
+                { |x, y| x.floor_div(y) => "floor_div(x, y)" }
             /// The larger; NaN if either is.
             Maximum [maximum broadcast_maximum maximum_ maximum_into broadcast_maximum_into] any
                 { |x, y| x.max_or_nan(y) => "larger(x, y)" }

@@ -81,6 +81,7 @@ entries! {
     Unary = "unary" in Elementwise;
     Affine = "affine" in Elementwise;
     Powf = "powf" in Elementwise;
+    Divide = "divide" in Elementwise;
     Clamp = "clamp" in Elementwise;
     Fill = "fill" in Elementwise;
     Arange = "arange" in Elementwise;

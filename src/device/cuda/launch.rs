@@ -106,18 +106,16 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
         Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, resources),
         Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, resources),
         Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, resources),
-        Kernel::Affine { src, dst, mul, add } => {
-            each(Entry::Affine, dst.dtype(), 0, dst, [Some(src), None, None], [*mul, *add], resources)
+        Kernel::Affine { src, dst, mul, add } => with_numbers(Entry::Affine, src, dst, [*mul, *add], resources),
+        Kernel::AffineAssign { dst, mul, add } => with_numbers(Entry::Affine, dst, dst, [*mul, *add], resources),
+        Kernel::Powf { src, dst, exponent } => with_numbers(Entry::Powf, src, dst, [*exponent, 0.0], resources),
+        Kernel::Divide { src, dst, number, first } => {
+            with_numbers(Entry::Divide, src, dst, [*number, f64::from(*first)], resources)
         }
-        Kernel::AffineAssign { dst, mul, add } => {
-            each(Entry::Affine, dst.dtype(), 0, dst, [Some(dst), None, None], [*mul, *add], resources)
+        Kernel::DivideAssign { dst, number, first } => {
+            with_numbers(Entry::Divide, dst, dst, [*number, f64::from(*first)], resources)
         }
-        Kernel::Powf { src, dst, exponent } => {
-            each(Entry::Powf, dst.dtype(), 0, dst, [Some(src), None, None], [*exponent, 0.0], resources)
-        }
-        Kernel::Clamp { src, dst, min, max } => {
-            each(Entry::Clamp, dst.dtype(), 0, dst, [Some(src), None, None], [*min, *max], resources)
-        }
+        Kernel::Clamp { src, dst, min, max } => with_numbers(Entry::Clamp, src, dst, [*min, *max], resources),
         Kernel::Binary { op, lhs, rhs, dst } => two(Entry::Binary, dst.dtype(), *op as u32, [lhs, rhs], dst, resources),
         Kernel::BinaryAssign { op, dst, rhs } => {
             two(Entry::Binary, dst.dtype(), *op as u32, [dst, rhs], dst, resources)
@@ -179,6 +177,16 @@ fn map(
     resources: &LaunchResources,
 ) -> Option<Launch> {
     each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], resources)
+}
+
+fn with_numbers(
+    entry: Entry,
+    src: &OwnedView,
+    dst: &OwnedView,
+    numbers: [f64; 2],
+    resources: &LaunchResources,
+) -> Option<Launch> {
+    each(entry, dst.dtype(), 0, dst, [Some(src), None, None], numbers, resources)
 }
 
 fn two(

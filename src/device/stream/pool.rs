@@ -116,7 +116,7 @@ impl Pool {
     }
 
     /// Nobody has the block any more.
-    fn let_go(&mut self, number: u32) {
+    fn retire(&mut self, number: u32) {
         if self.is_on_host(number) {
             self.status_mut(number).state = BlockState::Kept;
             self.leaving.push(number);
@@ -150,7 +150,7 @@ impl Pool {
             self.status_mut(number).state = BlockState::Kept;
             self.stats.captured += bytes as u64;
         } else {
-            self.let_go(number);
+            self.retire(number);
         }
     }
 
@@ -222,7 +222,7 @@ impl Pool {
             let (pins, bytes) = (block.pins, block.bytes);
             if pins == 0 && self.status(number).state == BlockState::Kept {
                 self.stats.captured -= bytes as u64;
-                self.let_go(number);
+                self.retire(number);
             }
         }
     }

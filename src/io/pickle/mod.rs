@@ -11,7 +11,8 @@ use super::Loaded;
 use super::element::{Order, Stored};
 use super::input::Input;
 use super::npz::{self, ZipEntry};
-use crate::{DType, Device, Error, MAX_RANK, Place, Result, Tensor};
+use crate::base::heap;
+use crate::{DType, Device, Error, MAX_RANK, Place, Result, Shape, Tensor};
 use machine::{Machine, Value};
 
 /// A tensor of a file, as its pickle describes it.
@@ -48,12 +49,18 @@ impl TensorInfo {
     }
 
     /// The place of each element in the storage, in row-major order.
-    fn places(&self) -> Vec<i64> {
-        let mut places = vec![self.offset as i64];
-        for (&dim, &stride) in self.dims.iter().zip(&self.strides) {
-            places = places.iter().flat_map(|&at| (0..dim).map(move |i| at + (i * stride) as i64)).collect();
+    fn places(&self) -> Result<Vec<i64>> {
+        let count = self.elem_count();
+        let mut places = heap::room("pickle", count)?;
+        for number in 0..count {
+            let (mut rest, mut at) = (number, self.offset);
+            for (&dim, &stride) in self.dims.iter().zip(&self.strides).rev() {
+                at += rest % dim * stride;
+                rest /= dim;
+            }
+            places.push(at as i64);
         }
-        places
+        Ok(places)
     }
 }
 
@@ -169,7 +176,7 @@ fn shaped(flat: &Tensor, info: &TensorInfo) -> Result<Tensor> {
         if info.is_contiguous() || count == 0 {
             return flat.narrow(0, if count == 0 { 0 } else { info.offset }, count)?.copy()?.reshape(&info.dims[..]);
         }
-        let places = Tensor::from_vec(info.places(), count, flat.device())?;
+        let places = Tensor::from_vec(info.places()?, count, flat.device())?;
         flat.index_select(&places, 0)?.reshape(&info.dims[..])
     })
 }
@@ -236,12 +243,11 @@ fn check(info: &TensorInfo) -> std::result::Result<(), &'static str> {
     if info.dims.len() > MAX_RANK {
         return Err("has more axes than an array can have");
     }
-    if info.dims.contains(&0) {
-        return Ok(());
-    }
-    let count = info.dims.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
-    if count.is_none_or(|count| count > info.storage_size) {
-        return Err("has more elements than its storage");
+    // Also of sizes of which one is 0: others are multiplied.
+    match Shape::from(&info.dims[..]).check("pickle", info.dtype.size_in_bytes()) {
+        Ok(0) => return Ok(()),
+        Ok(count) if count <= info.storage_size => {}
+        _ => return Err("has more elements than its storage"),
     }
     let reach = info
         .dims

@@ -61,7 +61,8 @@ pub(crate) fn by_workspace(is_of: impl Fn(&Device) -> bool) -> BTreeMap<Arc<str>
     found
 }
 
-/// One more reference that retains the block. The caller announces an array whose bytes lie in it, or holds it already.
+/// One more reference that retains the block. The caller announces an array whose bytes lie in it, or retains it
+/// already.
 #[inline]
 pub(crate) fn retain(block: u32) {
     CELLS.get(block).retain_count.retain();
@@ -211,8 +212,8 @@ impl ArenaBlock {
     }
 
     /// Whether anybody uses its bytes of such cycles, which the caller ended: by an array that is announced, or by a
-    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else. The records of
-    /// other threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
+    /// reference that retains it. In this order: who is announced may begin to retain it, and nobody else. The records
+    /// of other threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
         let Readers { thread, is_read } = self.readers;

@@ -146,6 +146,13 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
     into(call, dst, [rhs], &fits, &|device, dst, [rhs]| launch(device, &Kernel::BinaryAssign { op, dst, rhs }))
 }
 
+/// `x / number`, in place, of floats.
+pub(crate) fn divide_in_place(call: Call, x: &Proxy, number: f64) -> Result<Proxy> {
+    let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::float(call, d.dtype).map(drop);
+    into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::DivideAssign { dst, number, first: false }))?;
+    Ok(x.clone())
+}
+
 /// # In place: numbers and copies
 impl Proxy {
     /// `x * mul + add`, in place.

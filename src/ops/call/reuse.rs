@@ -85,6 +85,10 @@ pub(crate) enum Change {
         mul: f64,
         add: f64,
     },
+    Divide {
+        number: f64,
+        first: bool,
+    },
     /// With the other operand on the right.
     Binary(BinaryOp),
 }
@@ -170,6 +174,7 @@ pub(crate) fn write_in_place(
         let kernel = match (change, other) {
             (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
             (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },
+            (Change::Divide { number, first }, _) => Kernel::DivideAssign { dst, number, first },
             (Change::Binary(op), Some(rhs)) => Kernel::BinaryAssign { op, dst, rhs },
             (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
         };

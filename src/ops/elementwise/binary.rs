@@ -27,14 +27,14 @@ use crate::ops::{
             adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, output_view, pin, record,
             view_of,
         },
-        inplace::{InPlace, assign, filled_beside},
+        inplace::{InPlace, assign, divide_in_place, filled_beside},
         make::failed,
         reuse::{Change, Operand, Reuse, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
     },
     elementwise::{
         scalar::{Scalar, TensorOrScalar, with_operand},
-        unary::{affine_of, unary_of},
+        unary::{affine_of, quotient_of, unary_of},
     },
 };
 
@@ -154,7 +154,7 @@ fn gradient(
     y: &ArrayRef<'_>,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*x.layout.shape(), *y.layout.shape()];
-    let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub);
+    let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::FloorDiv);
     let saved = needs_values.then(|| [Saved::of(call, x), Saved::of(call, y)]);
     move |grad, needs| {
         let mut grads = [None, None, None];
@@ -175,7 +175,7 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         None => Err(Error::msg("the gradient keeps no values")),
     };
     Ok(match (op, side) {
-        (BinaryOp::Add, _) | (BinaryOp::Sub, 0) => grad.clone(),
+        (BinaryOp::Add, _) | (BinaryOp::Sub | BinaryOp::Fmod | BinaryOp::Rem, 0) => grad.clone(),
         (BinaryOp::Sub, _) => grad.neg()?,
         (BinaryOp::Mul, side) => grad.broadcast_mul(&value(1 - side)?)?,
         (BinaryOp::Div, 0) => grad.broadcast_div(&value(1)?)?,
@@ -184,6 +184,14 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
             // The square of `y` may overflow where the slope does not.
             grad.mul(&x.broadcast_div(&y)?.broadcast_div(&y)?)?.neg()?
         }
+        (BinaryOp::Fmod, _) => {
+            // The quotient cut towards zero is that of the sizes, with the sign of both.
+            let (x, y) = (value(0)?, value(1)?);
+            let size = x.abs()?.broadcast_floor_div(&y.abs()?)?;
+            grad.mul(&size.mul(&x.sign()?.broadcast_mul(&y.sign()?)?)?)?.neg()?
+        }
+        (BinaryOp::Rem, _) => grad.mul(&value(0)?.broadcast_floor_div(&value(1)?)?)?.neg()?,
+        (BinaryOp::FloorDiv, _) => grad.zeros_like()?,
         (BinaryOp::Maximum | BinaryOp::Minimum, side) => {
             let (x, y) = (value(0)?, value(1)?);
             let larger = (op == BinaryOp::Maximum) == (side == 0);
@@ -378,19 +386,34 @@ fn node_of(call: Call, [x, y]: [&ArrayRef<'_>; 2], op: BinaryOp) -> Tracked {
     record(&[x, y], || gradient(call, op, x, y))
 }
 
-/// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number
-/// converted, where the number stands `first` or second.
-pub(crate) fn with_number(
-    x: Operand<'_>,
-    op: BinaryOp,
-    number: Scalar,
-    first: bool,
-    [mul, add]: [f64; 2],
-    site: Site,
-) -> Result<Proxy> {
+/// Factor and summand that do what an operator does to floats and a number, which stands `first` or second; `None` for
+/// a quotient that no product equals.
+fn linear(op: BinaryOp, number: f64, first: bool) -> Option<[f64; 2]> {
+    match op {
+        BinaryOp::Add => Some([1.0, number]),
+        BinaryOp::Sub if first => Some([-1.0, number]),
+        BinaryOp::Sub => Some([1.0, -number]),
+        BinaryOp::Mul => Some([number, 0.0]),
+        _ => {
+            let inverse = 1.0 / number;
+            // The inverse of a power of two is one; f32 has to hold it, in which the smaller dtypes compute too.
+            let is_power = number.to_bits() << 12 == 0;
+            // The sum of this 0 and a product leaves the sign of a product that is 0.
+            (!first && is_power && (inverse as f32).is_normal()).then_some([inverse, -0.0])
+        }
+    }
+}
+
+/// Arithmetic with a number, which stands `first` or second: in one pass for floats; for integers that of the integers,
+/// with the number converted.
+pub(crate) fn with_number(x: Operand<'_>, op: BinaryOp, number: Scalar, first: bool, site: Site) -> Result<Proxy> {
     let call = Call { op: "arithmetic", site };
     if x.get().dtype().is_float() {
-        return compose_of(call, x, |x| affine_of(call, x, mul, add));
+        let value = number.to_f64();
+        return compose_of(call, x, |x| match linear(op, value, first) {
+            Some([mul, add]) => affine_of(call, x, mul, add),
+            None => quotient_of(call, x, value, first),
+        });
     }
     compose_of(call, x, |x| {
         let number = match number.number() {
@@ -413,28 +436,16 @@ fn compose_of<'a>(call: Call, x: Operand<'a>, f: impl FnOnce(Operand<'a>) -> Res
     }
 }
 
-/// A number divided by each element.
-pub(crate) fn divide_number(x: Operand<'_>, number: Scalar, site: Site) -> Result<Proxy> {
-    if x.get().dtype().is_float() {
-        let call = Call { op: "arithmetic", site };
-        return compose(call, x.get(), &mut || {
-            let inverse = x.get().recip()?;
-            affine_of(call, Operand::Owned(inverse), number.to_f64(), 0.0)
-        });
-    }
-    with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
-}
-
 macro_rules! operators {
-    ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;)*) => {$(
+    ($($trait:ident $method:ident;)*) => {$(
         impl<'a, 'b> std::ops::$trait<&'b Proxy> for &'a Proxy {
             type Output = Result<Proxy>;
             #[track_caller]
             fn $method(self, rhs: &'b Proxy) -> Result<Proxy> {
-                binary(Call::here(stringify!($method)), self, rhs, BinaryOp::$op, false)
+                binary(Call::here(stringify!($method)), self, rhs, BinaryOp::$trait, false)
             }
         }
-        operators! { @pairs $trait $method $op
+        operators! { @pairs $trait $method
             [&'a Proxy, |a| Operand::Borrowed(a)] [Proxy, |b| Operand::Owned(b)];
             [Proxy, |a| Operand::Owned(a)] [&'b Proxy, |b| Operand::Borrowed(b)];
             [Proxy, |a| Operand::Owned(a)] [Proxy, |b| Operand::Owned(b)];
@@ -443,48 +454,46 @@ macro_rules! operators {
             [Result<Proxy>, |a| Operand::Owned(a?)] [&'b Proxy, |b| Operand::Borrowed(b)];
             [Result<Proxy>, |a| Operand::Owned(a?)] [Proxy, |b| Operand::Owned(b)];
         }
-        operators! { @number $trait $method $op |$n| $after, |$x, $m, $site| $before;
+        operators! { @number $trait $method
             [&Proxy, |a| Operand::Borrowed(a)];
             [Proxy, |a| Operand::Owned(a)];
         }
     )*};
-    (@pairs $trait:ident $method:ident $op:ident $([$left:ty, |$a:ident| $l:expr] [$right:ty, |$b:ident| $r:expr];)*) => {$(
+    (@pairs $trait:ident $method:ident $([$left:ty, |$a:ident| $l:expr] [$right:ty, |$b:ident| $r:expr];)*) => {$(
         impl<'a, 'b> std::ops::$trait<$right> for $left {
             type Output = Result<Proxy>;
             #[track_caller]
             fn $method(self, rhs: $right) -> Result<Proxy> {
                 let ($a, $b) = (self, rhs);
-                reusing(Call::here(stringify!($method)), ($l, $r), BinaryOp::$op, false)
+                reusing(Call::here(stringify!($method)), ($l, $r), BinaryOp::$trait, false)
             }
         }
     )*};
-    (@number $trait:ident $method:ident $op:ident |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;
-     $([$array:ty, |$a:ident| $operand:expr];)*) => {$(
+    (@number $trait:ident $method:ident $([$array:ty, |$a:ident| $operand:expr];)*) => {$(
         impl std::ops::$trait<f64> for $array {
             type Output = Result<Proxy>;
             #[track_caller]
             fn $method(self, rhs: f64) -> Result<Proxy> {
-                let ($a, $n) = (self, rhs);
-                with_number($operand, BinaryOp::$op, rhs.into(), false, $after, Location::caller())
+                let $a = self;
+                with_number($operand, BinaryOp::$trait, rhs.into(), false, Location::caller())
             }
         }
         impl std::ops::$trait<$array> for f64 {
             type Output = Result<Proxy>;
             #[track_caller]
             fn $method(self, rhs: $array) -> Result<Proxy> {
-                let ($a, $m, $site) = (rhs, self, Location::caller());
-                let $x = $operand;
-                $before
+                let $a = rhs;
+                with_number($operand, BinaryOp::$trait, self.into(), true, Location::caller())
             }
         }
     )*};
 }
 
 operators! {
-    Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m.into(), true, [1.0, m], site);
-    Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m.into(), true, [-1.0, m], site);
-    Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m.into(), true, [m, 0.0], site);
-    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| divide_number(x, m.into(), site);
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
 }
 
 fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {
@@ -498,7 +507,7 @@ fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {
 }
 
 macro_rules! assign_operators {
-    ($($trait:ident, $method:ident, $with:ident, |$n:ident| $affine:expr;)*) => {$(
+    ($($trait:ident, $method:ident, $with:ident, $op:ident;)*) => {$(
         /// In place, as the method with an underscore: the right side is broadcast, and every view sees the change.
         ///
         /// An operator cannot return an error. If the change fails, the array is as it was, and this handle becomes
@@ -527,13 +536,13 @@ macro_rules! assign_operators {
         impl std::ops::$trait<f64> for Proxy {
             #[track_caller]
             fn $method(&mut self, rhs: f64) {
-                let (site, $n) = (Location::caller(), rhs);
-                let [mul, add]: [f64; 2] = $affine;
-                let number = || filled_beside(Call { op: stringify!($method), site }, self, &Shape::SCALAR, $n);
-                let change = if self.dtype().is_float() {
-                    self.affine_(mul, add)
-                } else {
-                    compose(Call { op: "arithmetic", site }, self, &mut once(number)).and_then(|number| self.$with(&number))
+                let site = Location::caller();
+                let number = || filled_beside(Call { op: stringify!($method), site }, self, &Shape::SCALAR, rhs);
+                let change = match linear(BinaryOp::$op, rhs, false) {
+                    Some([mul, add]) if self.dtype().is_float() => self.affine_(mul, add),
+                    None if self.dtype().is_float() => divide_in_place(Call { op: stringify!($with), site }, self, rhs),
+                    _ => compose(Call { op: "arithmetic", site }, self, &mut once(number))
+                        .and_then(|number| self.$with(&number)),
                 };
                 changed(self, change, site);
             }
@@ -542,10 +551,10 @@ macro_rules! assign_operators {
 }
 
 assign_operators! {
-    AddAssign, add_assign, add_, |n| [1.0, n];
-    SubAssign, sub_assign, sub_, |n| [1.0, -n];
-    MulAssign, mul_assign, mul_, |n| [n, 0.0];
-    DivAssign, div_assign, div_, |n| [1.0 / n, 0.0];
+    AddAssign, add_assign, add_, Add;
+    SubAssign, sub_assign, sub_, Sub;
+    MulAssign, mul_assign, mul_, Mul;
+    DivAssign, div_assign, div_, Div;
 }
 
 impl std::ops::Neg for Proxy {

@@ -4,14 +4,14 @@ use std::panic::Location;
 
 use crate::base::{
     call::Call,
-    error::{Error, Result, Site},
+    error::{Error, Result},
 };
 use crate::device::kernel::{BinaryOp, UnaryOp};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::reuse::{Operand, Temporary},
     elementwise::{
-        binary::{divide_number, reusing, with_number},
+        binary::{reusing, with_number},
         scalar::Scalar,
         unary::unary_of,
     },
@@ -145,14 +145,6 @@ fn no_array(call: Call, number: Scalar) -> Error {
     Error::argument(call, "expression", number.to_f64(), "one with an array; a number has no methods here")
 }
 
-/// How an operator treats numbers.
-struct Rule {
-    op: BinaryOp,
-    name: &'static str,
-    /// Factor and summand for a number on the right.
-    after: fn(f64) -> [f64; 2],
-}
-
 /// What an operator makes of two numbers: computed in doubles, but of whole ones exactly if i64 holds that.
 fn of_numbers(x: Scalar, y: Scalar, op: BinaryOp) -> Scalar {
     let exact = x.whole().zip(y.whole()).and_then(|(x, y)| match op {
@@ -174,7 +166,7 @@ fn of_numbers(x: Scalar, y: Scalar, op: BinaryOp) -> Scalar {
     number.into()
 }
 
-fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'static> {
+fn combine(left: Term<'_>, right: Term<'_>, op: BinaryOp, call: Call) -> Term<'static> {
     let operand = |term| match term {
         Term::Lent(array) => Ok(Ok(Operand::Borrowed(array))),
         Term::Given(array) => Ok(Ok(Operand::Owned(array))),
@@ -186,36 +178,30 @@ fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'st
         (Err(error), _) | (_, Err(error)) => return Term::Failed(error),
     };
     match (left, right) {
-        (Err(x), Err(y)) => Term::Number(of_numbers(x, y, rule.op)),
-        (Ok(x), Ok(y)) => reusing(Call { op: rule.name, site }, (x, y), rule.op, false).into(),
-        (Ok(x), Err(n)) => with_number(x, rule.op, n, false, (rule.after)(n.to_f64()), site).into(),
-        (Err(n), Ok(x)) => match rule.op {
-            BinaryOp::Div => divide_number(x, n, site),
-            BinaryOp::Sub => with_number(x, rule.op, n, true, [-1.0, n.to_f64()], site),
-            _ => with_number(x, rule.op, n, true, (rule.after)(n.to_f64()), site),
-        }
-        .into(),
+        (Err(x), Err(y)) => Term::Number(of_numbers(x, y, op)),
+        (Ok(x), Ok(y)) => reusing(call, (x, y), op, false).into(),
+        (Ok(x), Err(n)) => with_number(x, op, n, false, call.site).into(),
+        (Err(n), Ok(x)) => with_number(x, op, n, true, call.site).into(),
     }
 }
 
 macro_rules! operators {
-    ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr;)*) => {$(
+    ($($trait:ident $method:ident;)*) => {$(
         impl<'a, 'b> std::ops::$trait<Term<'b>> for Term<'a> {
             type Output = Term<'static>;
             #[track_caller]
             fn $method(self, rhs: Term<'b>) -> Term<'static> {
-                let rule = Rule { op: BinaryOp::$op, name: stringify!($method), after: |$n| $after };
-                combine(self, rhs, &rule, Location::caller())
+                combine(self, rhs, BinaryOp::$trait, Call::here(stringify!($method)))
             }
         }
     )*};
 }
 
 operators! {
-    Add, add, Add, |n| [1.0, n];
-    Sub, sub, Sub, |n| [1.0, -n];
-    Mul, mul, Mul, |n| [n, 0.0];
-    Div, div, Div, |n| [1.0 / n, 0.0];
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
 }
 
 impl std::ops::Neg for Term<'_> {

@@ -80,7 +80,6 @@ macro_rules! copied_forms {
 copied_forms! {
     powf_, powf(exponent: f64);
     clamp_, clamp<A, B>(min: A, max: B);
-    rem_, rem(rhs: &Proxy);
 }
 
 /// A function of one operand and numbers, written to `out`.

@@ -58,23 +58,59 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
     }
 }
 
-/// `x * mul + add`, of an operand that may be given up.
-pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
-    let vjp = || move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
+/// A function of an operand that may be given up, which its gradient `keeps` or not.
+fn mapped<F>(
+    call: Call,
+    x: Operand<'_>,
+    (map, change): (Map, Change),
+    dtype: impl Fn(DType) -> Result<DType>,
+    keeps: bool,
+    vjp: impl Fn(&ArrayRef<'_>) -> F,
+) -> Result<Proxy>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
     let x = match x {
         x if !x.may_be_reused() => x,
         Operand::Borrowed(_) => x,
         Operand::Owned(x) => {
-            let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| check::number(call, a.dtype).is_ok();
-            let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], vjp);
-            let how = Reuse { change: Change::Affine { mul, add }, fits: &fits, node: &node };
-            match write_in_place(call, x, None, None, how)? {
+            let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
+                let free = !keeps || !is_recorded(a);
+                free && dtype(a.dtype).is_ok()
+            };
+            let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], || vjp(a));
+            match write_in_place(call, x, None, None, Reuse { change, fits: &fits, node: &node })? {
                 Reused::Output(result) => return Ok(result),
                 Reused::Not(x) => Operand::Owned(x),
             }
         }
     };
-    map1(call, x.get(), |dtype| check::number(call, dtype), Map::Affine { mul, add }, |_, _| vjp())
+    map1(call, x.get(), dtype, map, |a, _| vjp(a))
+}
+
+/// `x * mul + add`, of an operand that may be given up.
+pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
+    let how = (Map::Affine { mul, add }, Change::Affine { mul, add });
+    let vjp = |_: &ArrayRef<'_>| move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
+    mapped(call, x, how, |dtype| check::number(call, dtype), false, vjp)
+}
+
+/// `x / number`, or `number / x` if the number is `first`, of floats, and of an operand that may be given up.
+pub(crate) fn quotient_of(call: Call, x: Operand<'_>, number: f64, first: bool) -> Result<Proxy> {
+    let how = (Map::Divide { number, first }, Change::Divide { number, first });
+    let vjp = |a: &ArrayRef<'_>| {
+        let saved = first.then(|| Saved::of(call, a));
+        move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
+            let Some(saved) = &saved else {
+                return Ok(one(quotient_of(call, Operand::Borrowed(grad), number, false)?));
+            };
+            let x = saved.get()?;
+            // The square of `x` may overflow where the slope does not.
+            let slope = quotient_of(call, Operand::Borrowed(&x), number, true)?.div(&x)?;
+            Ok(one(grad.mul(&slope)?.neg()?))
+        }
+    };
+    mapped(call, x, how, |dtype| check::float(call, dtype), first, vjp)
 }
 
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.

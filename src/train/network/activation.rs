@@ -88,7 +88,7 @@ impl Activation {
             Activation::Softmax => x.softmax(1),
             Activation::LogSoftmax => x.log_softmax(1),
             Activation::Softplus => x.softplus(),
-            Activation::Softsign => x.compose("softsign", || x.div(&x.abs()?.affine(1.0, 1.0)?)),
+            Activation::Softsign => x.softsign(),
             Activation::Swish => x.silu(),
             Activation::Gelu => x.compose("gelu", || x.affine(1.702, 0.0)?.sigmoid()?.mul(x)),
             Activation::GeluErf => x.gelu_erf(),

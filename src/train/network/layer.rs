@@ -570,6 +570,6 @@ pub(super) fn is_share(number: f64) -> bool {
 }
 
 /// An error for an input that a layer cannot have.
-pub(super) fn unfit<T>(layer: &'static str, input: InputType, expected: &'static str) -> Result<T> {
+pub(super) fn wrong_input<T>(layer: &'static str, input: InputType, expected: &'static str) -> Result<T> {
     Err(Error::argument(layer, "input", input, expected))
 }

@@ -430,6 +430,14 @@ pub(super) fn powf<T: Float>(src: In<'_, T>, dst: Out<'_, T>, exponent: f64) {
     map(src, dst, move |x: T| x.power(exponent));
 }
 
+pub(super) fn divide<T: Float>(operand: Unary<'_, T>, number: f64, first: bool) -> Result<()> {
+    let number = T::from_f64(number);
+    match first {
+        true => operand.map(move |x: T| number.div(x)),
+        false => operand.map(move |x: T| x.div(number)),
+    }
+}
+
 pub(super) fn compare<T: Number>(op: CmpOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, u8>) {
     match op {
         CmpOp::Eq => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x == y)),

@@ -251,6 +251,12 @@ pub(super) fn powf<N: LowPrecision<Compute: Float>>(src: In<'_, N>, dst: Out<'_,
     map(src, dst, &|a, d| elementwise::powf(a, d, exponent));
 }
 
+pub(super) fn divide<N: LowPrecision<Compute: Float>>(operand: Unary<'_, N>, number: f64, first: bool) {
+    each(operand, &|operand| {
+        let _ = elementwise::divide(operand, number, first);
+    });
+}
+
 pub(super) fn compare<N: LowPrecision>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {
     let row = |a: &[N], b: &[N], d: &mut [u8]| {
         for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {

@@ -174,6 +174,13 @@ pub(super) fn powf(src: Src, dst: Dst, exponent: f64) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn divide(src: Option<Src>, dst: Dst, number: f64, first: bool) -> Result<()> {
+    with_float!("divide", dst.dtype(),
+        T => elementwise::divide::<T>(operand(src, dst), number, first)?,
+        N => low_precision::divide::<N>(operand(src, dst), number, first));
+    Ok(())
+}
+
 pub(super) fn clamp(src: Src, dst: Dst, min: f64, max: f64) -> Result<()> {
     with_number!("clamp", dst.dtype(), T => {
         open!(T; src; dst);

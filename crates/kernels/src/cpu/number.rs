@@ -20,6 +20,10 @@ pub(super) trait Number: Element {
     fn mul(self, rhs: Self) -> Self;
     fn div(self, rhs: Self) -> Self;
     fn power(self, rhs: Self) -> Self;
+    /// The rest of a division whose quotient is cut towards zero: exact. Of integers by 0 it is the number itself.
+    fn fmod(self, rhs: Self) -> Self;
+    /// The quotient rounded down; 0 of integers by 0.
+    fn floor_div(self, rhs: Self) -> Self;
     fn negated(self) -> Self;
     fn magnitude(self) -> Self;
     /// -1, 0 or 1; NaN of NaN.
@@ -31,6 +35,13 @@ pub(super) trait Number: Element {
     #[allow(clippy::eq_op)] // what differs from itself is NaN; the types share no other test for it
     fn is_nan(self) -> bool {
         self != self
+    }
+
+    /// The rest of a division whose quotient is rounded down.
+    #[inline(always)]
+    fn rem(self, rhs: Self) -> Self {
+        let rest = self.fmod(rhs);
+        if is_rounded_up(rest, rhs) { rest.add(rhs) } else { rest }
     }
 
     /// The angle of the point `(x, self)`; 0 of integers, which have none.
@@ -67,6 +78,31 @@ pub(super) trait Number: Element {
         let raised = if self < min { min } else { self };
         if raised > max { max } else { raised }
     }
+}
+
+/// Whether a quotient that is cut towards zero is above the one that is rounded down, from the rest it leaves.
+#[inline(always)]
+fn is_rounded_up<T: Number>(rest: T, divisor: T) -> bool {
+    rest != T::ZERO && (rest < T::ZERO) != (divisor < T::ZERO)
+}
+
+/// The quotient of floats rounded down, from the exact rest; in doubles, so that one of singles is whole before it is
+/// rounded.
+#[inline(always)]
+fn floored_quotient<T: Number>(x: T, divisor: T, rest: T) -> T {
+    let lower = is_rounded_up(rest, divisor);
+    let (x, divisor, rest) = (x.to_f64(), divisor.to_f64(), rest.to_f64());
+    let plain = x / divisor;
+    if divisor == 0.0 || x.is_infinite() {
+        return T::from_f64(plain.floor());
+    }
+    let quotient = ((x - rest) / divisor).round();
+    T::from_f64(match lower {
+        true => quotient - 1.0,
+        // A 0 has the sign of what was rounded.
+        false if quotient == 0.0 => 0f64.copysign(plain),
+        false => quotient,
+    })
 }
 
 /// `base ^ exponent` in wrapping arithmetic, by squaring.
@@ -113,6 +149,15 @@ macro_rules! integer {
                 // 1 over a number of any other size is cut to 0.
                 let base = if rhs < Self::ZERO && self.magnitude() != 1 { 0 } else { self };
                 wrapping_power(1, base, $exponent, <$t>::wrapping_mul)
+            }
+            #[inline(always)]
+            fn fmod(self, rhs: Self) -> Self {
+                if rhs == 0 { self } else { self.wrapping_rem(rhs) }
+            }
+            #[inline(always)]
+            fn floor_div(self, rhs: Self) -> Self {
+                let lower = rhs != 0 && is_rounded_up(self.fmod(rhs), rhs);
+                self.div(rhs).wrapping_sub(Self::from(lower))
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -170,6 +215,14 @@ macro_rules! float_number {
             #[inline(always)]
             fn power(self, rhs: Self) -> Self {
                 self.powf(rhs)
+            }
+            #[inline(always)]
+            fn fmod(self, rhs: Self) -> Self {
+                self % rhs
+            }
+            #[inline(always)]
+            fn floor_div(self, rhs: Self) -> Self {
+                floored_quotient(self, rhs, self % rhs)
             }
             #[inline(always)]
             fn angle(self, x: Self) -> Self {
@@ -368,6 +421,10 @@ mod tests {
         assert_eq!(((-1i64).power(i64::MIN), i64::MIN.power(-1), (-2i32).power(i32::MIN)), (1, 0, 0));
         assert_eq!((i64::MAX.power(2), (-1i64).power(i64::MAX), 2i64.power(64)), (1, -1, 0));
         assert_eq!((3u8.sign(), 0u32.sign(), (-9i64).sign()), (1, 0, -1));
+        assert_eq!(((-7i64).fmod(2), (-7i64).rem(2), (-7i64).floor_div(2)), (-1, 1, -4));
+        assert_eq!(((-7i32).fmod(0), (-7i32).rem(0), (-7i32).floor_div(0)), (-7, -7, 0));
+        assert_eq!((i64::MIN.fmod(-1), i64::MIN.rem(-1), i64::MIN.floor_div(-1)), (0, 0, i64::MIN));
+        assert_eq!((200u8.fmod(7), 200u8.rem(7), 200u8.floor_div(7)), (4, 4, 28));
     }
 
     #[test]

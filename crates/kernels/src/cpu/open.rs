@@ -66,6 +66,7 @@ pub unsafe fn run(kernel: &Kernel<View<'_>>) -> Result<()> {
 /// As for [`run`].
 #[inline]
 pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
+    let stream = |seed: u64, first: u64| RandomStream { seed, first, replays: replays as u32 };
     // SAFETY: the caller's promises; in each arm the views are different fields of the kernel, each opened once.
     unsafe {
         match kernel {
@@ -97,6 +98,8 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::Affine { src, dst, mul, add } => maps::affine(Some(read(src)), write(dst), *mul, *add),
             Kernel::AffineAssign { dst, mul, add } => maps::affine(None, write(dst), *mul, *add),
             Kernel::Powf { src, dst, exponent } => maps::powf(read(src), write(dst), *exponent),
+            Kernel::Divide { src, dst, number, first } => maps::divide(Some(read(src)), write(dst), *number, *first),
+            Kernel::DivideAssign { dst, number, first } => maps::divide(None, write(dst), *number, *first),
             Kernel::Clamp { src, dst, min, max } => maps::clamp(read(src), write(dst), *min, *max),
             Kernel::Compare { op, lhs, rhs, dst } => compare(*op, read(lhs), read(rhs), write(dst)),
             Kernel::Where { cond, yes, no, dst } => choose(read(cond), read(yes), read(no), write(dst)),
@@ -123,12 +126,8 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(write(dst), read(ids), read(src), *axis),
             Kernel::Gather { src, ids, axis, dst } => gather(read(src), read(ids), *axis, write(dst)),
             Kernel::ScatterAdd { dst, ids, src, axis } => scatter_add(write(dst), read(ids), read(src), *axis),
-            Kernel::Uniform { dst, seed, first, low, high } => {
-                uniform(write(dst), RandomStream { seed: *seed, first: *first, replays: replays as u32 }, *low, *high)
-            }
-            Kernel::Normal { dst, seed, first, mean, std } => {
-                normal(write(dst), RandomStream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
-            }
+            Kernel::Uniform { dst, seed, first, low, high } => uniform(write(dst), stream(*seed, *first), *low, *high),
+            Kernel::Normal { dst, seed, first, mean, std } => normal(write(dst), stream(*seed, *first), *mean, *std),
             Kernel::OptimizerStep { param, grad, kept1, kept2, kept3, rule, rate, step: number } => {
                 let kept = [kept1, kept2, kept3].map(|kept| kept.as_ref().map(|kept| write(kept)));
                 step((*rule, *rate, number.saturating_add(replays)), write(param), read(grad), kept)

@@ -115,6 +115,9 @@ fn count([ds, hs, ws]: &[Range<usize>; 3]) -> usize {
     ds.len() * hs.len() * ws.len()
 }
 
+/// Elements of a window that are added up before they are added to a double.
+const PART: usize = 64;
+
 pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window, adaptive: bool) {
     let (channels, image) = (channels(&image), Image::new(image));
     let dst = dst.dense();
@@ -124,10 +127,17 @@ pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     parts(dst, window.output_positions(), &|i: usize, dst: &mut [T]| {
         let base = image.plane(i / channels, i % channels);
         output_positions(window, image.ins, adaptive, |place, at| {
-            // In doubles: a window may be the whole image, and no sum of so many is one chain of floats.
-            let (mut sum, all) = (0.0, count(&at) as f64);
-            covered(&image, base, at, |x, _| sum += x.to_f64());
-            dst[place] = T::from_f64(sum / all);
+            // A window may be the whole image: no sum of so many is one chain of floats.
+            let (mut total, mut part, mut left, all) = (0.0, T::ZERO, PART, count(&at) as f64);
+            covered(&image, base, at, |x, _| {
+                part = part.add(x);
+                left -= 1;
+                if left == 0 {
+                    total += part.to_f64();
+                    (part, left) = (T::ZERO, PART);
+                }
+            });
+            dst[place] = T::from_f64((total + part.to_f64()) / all);
         });
     });
 }

@@ -259,6 +259,7 @@ fn a_dtype_that_a_kernel_has_no_code_for_is_an_error() {
     let kernels = [
         Kernel::Unary { op: UnaryOp::Exp, src, dst },
         Kernel::Powf { src, dst, exponent: 2.0 },
+        Kernel::Divide { src, dst, number: 3.0, first: false },
         Kernel::Softmax { src, dst, log: false },
         Kernel::Normal { dst, seed: 0, first: 0, mean: 0.0, std: 1.0 },
         Kernel::OptimizerStep {

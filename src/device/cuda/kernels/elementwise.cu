@@ -46,8 +46,23 @@ OF_LIBRARY(cosh)
 OF_LIBRARY(asinh)
 OF_LIBRARY(acosh)
 OF_LIBRARY(atanh)
+OF_LIBRARY(exp2)
+OF_LIBRARY(cbrt)
+OF_LIBRARY(rint)
+__device__ __noinline__ f32 fmod_(f32 x, f32 y) { return fmodf(x, y); }
+__device__ __noinline__ f64 fmod_(f64 x, f64 y) { return fmod(x, y); }
 __device__ inline f32 hypot_(f32 x, f32 y) { return hypotf(x, y); }
 __device__ inline f64 hypot_(f64 x, f64 y) { return hypot(x, y); }
+
+// From the exact rest; in f64, so that a quotient of f32 is whole before it is rounded. A 0 has the sign of what was
+// rounded.
+__device__ __noinline__ W floor_div(W x, W y) {
+    f64 a = (f64)x, b = (f64)y, rest = (f64)fmod_(x, y);
+    if (b == 0 || fabs(a) == Bounds<f64>::high()) return (W)floor(a / b);
+    f64 quotient = round((a - rest) / b);
+    if (rest != 0 && (rest < 0) != (b < 0)) return (W)(quotient - 1);
+    return (W)(quotient == 0 ? copysign(0.0, a / b) : quotient);
+}
 
 // As in `special.rs` of the CPU, in f64.
 __device__ __noinline__ f64 erf_inv(f64 y) {
@@ -159,6 +174,18 @@ __device__ inline T over(T x, T y) {
     return (T)(x / y);
 }
 
+__device__ inline T fmod_(T x, T y) {
+    if (y == 0) return x;
+    if (IS_SIGNED && y == (T)-1) return 0;
+    return (T)(x % y);
+}
+
+__device__ inline T floor_div(T x, T y) {
+    T rest = fmod_(x, y), quotient = over(x, y);
+    bool is_lower = y != 0 && rest != 0 && is_negative(rest) != is_negative(y);
+    return is_lower ? minus(quotient, (T)1) : quotient;
+}
+
 // By squaring, wrapping. A negative exponent gives the inverse, cut towards zero; that of 0 is 0.
 __device__ inline T power(T x, T y) {
     T result = 1;
@@ -170,6 +197,12 @@ __device__ inline T power(T x, T y) {
     return result;
 }
 #endif
+
+// The rest of a division whose quotient is rounded down.
+__device__ inline W rem(W x, W y) {
+    W rest = fmod_(x, y);
+    return rest != 0 && is_negative(rest) != is_negative(y) ? plus(rest, y) : rest;
+}
 
 __device__ inline W rectified(W x) { return is_negative(x) || x == 0 ? (W)0 : x; }
 
@@ -393,6 +426,19 @@ struct Power {
 };
 
 KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<W>(p.x)}); }
+
+struct Quotient {
+    bool is_of_number;
+    W number;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        switch ((u32)is_of_number) {
+        case 1: EACH(number / (W)x[k])
+        default: EACH((W)x[k] / number)
+        }
+    }
+};
+
+KERNEL(divide, Each) { map<T, T, None, None>(p, Quotient{p.y != 0, as<W>(p.x)}); }
 
 // `s` is what the forward pass left, as the row says.
 #define CASE(name) case OP_##name: EACH(gradient_##name((W)g[k], (W)s[k]))

@@ -3,7 +3,7 @@
 use ndgc::{Result, Tensor};
 
 use super::super::json::json_struct;
-use super::super::layer::{InputType, Layer, Param, Pass, unfit};
+use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
 
 /// Dot-product attention with several heads: `[n, in, t]` to `[n, out, t]`. Weights are `Wq`, `Wk`, `Wv`
 /// (`[in, heads * size]`) and `Wo` (`[heads * size, out]`). Steps that a mask leaves out are not looked at.
@@ -37,7 +37,7 @@ impl Layer for SelfAttention {
             InputType::Recurrent { .. } if self.heads > 0 && self.n_out.is_multiple_of(self.heads) => {
                 Ok(InputType::recurrent(self.n_out))
             }
-            _ => unfit("self_attention", input, "a series, and outputs that the heads divide"),
+            _ => wrong_input("self_attention", input, "a series, and outputs that the heads divide"),
         }
     }
 

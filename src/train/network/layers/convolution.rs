@@ -4,7 +4,7 @@ use ndgc::{Result, Tensor, TensorExt};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
-use super::super::layer::{InputType, Layer, Param, Pass, unfit};
+use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
 /// kw]`.
@@ -70,14 +70,14 @@ impl Layer for Convolution2D {
     fn output_type(&self, input: InputType) -> Result<InputType> {
         let expected = "images at least as large as the kernel; give input_type(InputType::convolutional(..))";
         let InputType::Convolutional { height, width, .. } = input else {
-            return unfit("convolution", input, expected);
+            return wrong_input("convolution", input, expected);
         };
         let wide = |kernel: usize| self.dilation * kernel.saturating_sub(1) + 1;
         let rows = places(height, wide(self.kernel.0), self.stride, self.padding);
         let columns = places(width, wide(self.kernel.1), self.stride, self.padding);
         match (rows, columns) {
             (Some(rows), Some(columns)) => Ok(InputType::convolutional(self.n_out, rows, columns)),
-            _ => unfit("convolution", input, expected),
+            _ => wrong_input("convolution", input, expected),
         }
     }
 
@@ -163,12 +163,12 @@ impl Layer for Subsampling {
     fn output_type(&self, input: InputType) -> Result<InputType> {
         let expected = "images at least as large as the window";
         let InputType::Convolutional { channels, height, width } = input else {
-            return unfit("subsampling", input, expected);
+            return wrong_input("subsampling", input, expected);
         };
         let rows = places(height, self.kernel.0, self.stride.0, 0);
         match (rows, places(width, self.kernel.1, self.stride.1, 0)) {
             (Some(rows), Some(columns)) => Ok(InputType::convolutional(channels, rows, columns)),
-            _ => unfit("subsampling", input, expected),
+            _ => wrong_input("subsampling", input, expected),
         }
     }
 
@@ -195,7 +195,7 @@ impl Layer for GlobalPooling {
 
     fn output_type(&self, input: InputType) -> Result<InputType> {
         match input {
-            InputType::FeedForward { .. } => unfit("global_pooling", input, "a series or images"),
+            InputType::FeedForward { .. } => wrong_input("global_pooling", input, "a series or images"),
             other => Ok(InputType::feed_forward(other.features())),
         }
     }

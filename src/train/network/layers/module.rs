@@ -77,24 +77,24 @@ impl Layer for ModuleLayer {
         let mut vars: Vec<(String, Var)> = data.iter().map(|(name, var)| (name.clone(), var.clone())).collect();
         drop(data);
         vars.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(Some(Arc::new(Made { of: self.clone(), module, vars })))
+        Ok(Some(Arc::new(Instance { of: self.clone(), module, vars })))
     }
 }
 
 /// A module with its variables.
-struct Made {
+struct Instance {
     of: ModuleLayer,
     module: Module,
     vars: Vec<(String, Var)>,
 }
 
-impl fmt::Debug for Made {
+impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.of.fmt(f)
     }
 }
 
-impl Layer for Made {
+impl Layer for Instance {
     fn kind(&self) -> &str {
         &self.of.name
     }

@@ -6,7 +6,7 @@ use ndgc::{Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
-use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, unfit};
+use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, wrong_input};
 use super::super::scratch::List;
 use super::super::workspaces::ArrayType;
 
@@ -80,7 +80,7 @@ fn outputs<const N: usize>(states: &States<N>, pass: &Pass<'_>) -> Result<Tensor
 fn series(layer: &'static str, n_out: usize, input: InputType) -> Result<InputType> {
     match input {
         InputType::Recurrent { .. } => Ok(InputType::recurrent(n_out)),
-        _ => unfit(layer, input, "a series; give input_type(InputType::recurrent(..))"),
+        _ => wrong_input(layer, input, "a series; give input_type(InputType::recurrent(..))"),
     }
 }
 

@@ -13,6 +13,8 @@ fn plain_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Abs => x.abs(),
         UnaryOp::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
         UnaryOp::Exp => x.exp(),
+        UnaryOp::Exp2 => x.exp2(),
+        UnaryOp::Cbrt => x.cbrt(),
         UnaryOp::Log => x.ln(),
         UnaryOp::Sqrt => x.sqrt(),
         UnaryOp::Sqr => x * x,
@@ -25,9 +27,12 @@ fn plain_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Silu => x / (1.0 + (-x).exp()),
         UnaryOp::Gelu => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh()),
         UnaryOp::HardSigmoid => ((x + 3.0) / 6.0).clamp(0.0, 1.0),
+        UnaryOp::HardSwish => x * ((x + 3.0) / 6.0).clamp(0.0, 1.0),
+        UnaryOp::Softsign => x / (1.0 + x.abs()),
         UnaryOp::Floor => x.floor(),
         UnaryOp::Ceil => x.ceil(),
         UnaryOp::Round => x.round(),
+        UnaryOp::RoundTiesEven => x.round_ties_even(),
         UnaryOp::Trunc => x.trunc(),
         UnaryOp::Expm1 => x.exp_m1(),
         UnaryOp::Log1p => x.ln_1p(),
@@ -45,8 +50,10 @@ fn plain_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Acosh => x.acosh(),
         UnaryOp::Atanh => x.atanh(),
         UnaryOp::Softplus => x.exp().ln_1p(),
+        UnaryOp::LogSigmoid => -(-x).exp().ln_1p(),
         UnaryOp::Mish => x * x.exp().ln_1p().tanh(),
         UnaryOp::Erf => special::erf(x),
+        UnaryOp::Erfc => libm::erfc(x),
         UnaryOp::GeluErf => special::gelu_erf(x),
         UnaryOp::ErfInv => special::erf_inv(x),
         UnaryOp::LnGamma => special::ln_gamma(x),
@@ -81,6 +88,7 @@ fn unary_kernels_match_plain_loops_on_any_layout() {
 }
 
 fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
+    let lower = x % y != 0.0 && (x < 0.0) != (y < 0.0);
     let value = match op {
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
@@ -88,6 +96,17 @@ fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
         BinaryOp::Div if dtype.is_float() => x / y,
         BinaryOp::Div if y == 0.0 => 0.0,
         BinaryOp::Div => (x / y).trunc(),
+        BinaryOp::Fmod | BinaryOp::Rem if y == 0.0 && !dtype.is_float() => x,
+        BinaryOp::FloorDiv if y == 0.0 => {
+            if dtype.is_float() {
+                (x / y).floor()
+            } else {
+                0.0
+            }
+        }
+        BinaryOp::Fmod => x % y,
+        BinaryOp::Rem => x % y + if lower { y } else { 0.0 },
+        BinaryOp::FloorDiv => ((x - x % y) / y).round() - f64::from(lower),
         BinaryOp::Maximum => x.max(y),
         BinaryOp::Minimum => x.min(y),
         BinaryOp::Atan2 => x.atan2(y),
@@ -220,6 +239,8 @@ fn gradients_at_special_points() {
     assert_eq!(grad(UnaryOp::Rsqrt, &[f64::INFINITY, 0.0]), [f64::NEG_INFINITY, 0.0]);
     assert_eq!(grad(UnaryOp::Asinh, &[1e200, -1e200]), [3e-200; 2]);
     assert_eq!(grad(UnaryOp::HardSigmoid, &[-3.5, -3.0, 3.0, 3.5]), [0.0, 0.5, 0.5, 0.0]);
+    assert_eq!(grad(UnaryOp::HardSwish, &[-3.5, -3.0, 0.0, 3.0, 3.5]), [0.0, 0.0, 1.5, 3.0, 3.0]);
+    assert_eq!(grad(UnaryOp::Cbrt, &[0.0, -1.0]), [f64::INFINITY, 1.0]);
 }
 
 #[test]
@@ -243,6 +264,12 @@ fn scalar_kernels_match_plain_loops() {
                     run(&Kernel::Powf { src: src.view(), dst: dst.view(), exponent }).expect("floats");
                     check(&dst, &|x| x.powf(exponent), "powf");
                 }
+                run(&Kernel::Divide { src: src.view(), dst: dst.view(), number: 3.0, first: false }).expect("floats");
+                check(&dst, &|x| x / 3.0, "divide");
+                run(&Kernel::Divide { src: src.view(), dst: dst.view(), number: 3.0, first: true }).expect("floats");
+                check(&dst, &|x| 3.0 / x, "divide a number");
+                run(&Kernel::DivideAssign { dst: dst.view(), number: 3.0, first: true }).expect("floats");
+                check(&dst, &|x| 3.0 / (3.0 / x), "divide a number in place");
             }
             let mut target = Array::random_target(&mut draw, dtype, dims);
             run(&Kernel::Copy { src: src.view(), dst: target.view() }).expect("any dtype");
