@@ -174,17 +174,23 @@ __device__ inline T over(T x, T y) {
     return (T)(x / y);
 }
 
-__device__ inline T fmod_(T x, T y) {
+__device__ inline T rest_of(T x, T y) {
     if (y == 0) return x;
     if (IS_SIGNED && y == (T)-1) return 0;
     return (T)(x % y);
 }
 
-__device__ inline T floor_div(T x, T y) {
-    T rest = fmod_(x, y), quotient = over(x, y);
+__device__ inline T floored(T x, T y) {
+    T rest = rest_of(x, y), quotient = over(x, y);
     bool is_lower = y != 0 && rest != 0 && is_negative(rest) != is_negative(y);
     return is_lower ? minus(quotient, (T)1) : quotient;
 }
+
+// Bytes come sixteen at a time, and have no registers for as many divisions beside each other.
+__device__ __noinline__ T rest_called(T x, T y) { return rest_of(x, y); }
+__device__ __noinline__ T floored_called(T x, T y) { return floored(x, y); }
+__device__ inline T fmod_(T x, T y) { return sizeof(T) == 1 ? rest_called(x, y) : rest_of(x, y); }
+__device__ inline T floor_div(T x, T y) { return sizeof(T) == 1 ? floored_called(x, y) : floored(x, y); }
 
 // By squaring, wrapping. A negative exponent gives the inverse, cut towards zero; that of 0 is 0.
 __device__ inline T power(T x, T y) {

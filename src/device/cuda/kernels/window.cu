@@ -113,7 +113,6 @@ KERNEL(pool, Slide) {
         span(p, 2, place.w, w0, w1);
         W best = Bounds<W>::low(), part = (W)0;
         f64 sum = 0;
-        u32 many = 0;
         u64 found = ~0ull;
         for (u64 d = d0; d < d1; ++d) {
             for (u64 h = h0; h < h1; ++h) {
@@ -121,8 +120,8 @@ KERNEL(pool, Slide) {
                     W x = base[(i64)d * steps[2] + (i64)h * steps[3] + (i64)w * steps[4]];
                     if (p.op == MEAN) {
                         part = plus(part, x);
-                        // Each 64 go to a sum of doubles: no sum of many is one chain of floats.
-                        if (++many % 64 == 0) {
+                        // Each 64, or a row, go to a sum of doubles: no sum of many is one chain of floats.
+                        if (w + 1 == w1 || w % 64 == 0) {
                             sum += (f64)part;
                             part = (W)0;
                         }
@@ -135,7 +134,7 @@ KERNEL(pool, Slide) {
                 }
             }
         }
-        if (p.op == MEAN) best = (W)((sum + (f64)part) / (f64)((d1 - d0) * (h1 - h0) * (w1 - w0)));
+        if (p.op == MEAN) best = (W)(sum / (f64)((d1 - d0) * (h1 - h0) * (w1 - w0)));
         at<T>(p.dst)[i] = (T)best;
         if (p.ids) at<u32>(p.ids)[i] = (u32)found;
     }
