@@ -111,6 +111,8 @@ fn steps(c: &mut Criterion) {
         workspace.push(cycle / scoped);
         to_reclaiming.push(cycle / careless);
         network.push(fifty(true, Step::in_network) / careless);
+        // The network left its bytes in the caches.
+        fifty(false, Step::scoped);
         let on = fifty(true, Step::scoped);
         switch.push(on / fifty(false, Step::scoped));
     }
