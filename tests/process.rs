@@ -14,6 +14,9 @@ use crate::common::turn;
 
 #[cfg(unix)]
 mod ends;
+#[cfg(unix)]
+mod forks;
+mod told;
 
 const PART: &str = "NDGC_TEST_CHILD";
 
@@ -49,8 +52,9 @@ fn the_part_of_a_child() {
         Ok("fork_before_use") => unix::fork_before_the_first_use(),
         #[cfg(unix)]
         Ok("after_main") => unix::leave_work_for_after_main(),
+        Ok(part) if told::play(part) => {}
         #[cfg(unix)]
-        Ok(part) if ends::play(part) => {}
+        Ok(part) if forks::play(part) || ends::play(part) => {}
         Ok(other) => panic!("no part is called {other}"),
     }
 }

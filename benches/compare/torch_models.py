@@ -103,6 +103,18 @@ def held(step):
     return most
 
 
+def firsts(name):
+    """First steps of models that were just made."""
+    taken = []
+    for _ in range(9):
+        once = training(name)
+        start = time.perf_counter()
+        once()
+        taken.append((time.perf_counter() - start) * 1e6)
+    median = statistics.median(taken)
+    print(f"| first step of {name}, us | {median:.3g} ({min(taken):.3g}) | {held(training(name))} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=31)
@@ -127,6 +139,8 @@ def main():
             taken.append((time.perf_counter() - start) / times * unit)
         bytes_held = held(once) if name.startswith("step") else ""
         print(f"| {name} | {statistics.median(taken):.3g} ({min(taken):.3g}) | {bytes_held} |", flush=True)
+        if name.startswith("step"):
+            firsts(name.removeprefix("step of ").removesuffix(", us"))
 
 
 main()

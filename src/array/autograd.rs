@@ -219,6 +219,9 @@ impl Read {
     }
 }
 
+/// Values that a thread keeps room for between walks; that of a walk that looked at more goes back.
+const READS_KEPT: usize = 4096;
+
 thread_local! {
     /// Those of the walks that this thread is in.
     static READS: RefCell<Vec<Read>> = const { RefCell::new(Vec::new()) };
@@ -234,7 +237,13 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
     struct Forget(usize);
     impl Drop for Forget {
         fn drop(&mut self) {
-            let _ = READS.try_with(|reads| reads.borrow_mut().truncate(self.0));
+            let _ = READS.try_with(|reads| {
+                let mut reads = reads.borrow_mut();
+                reads.truncate(self.0);
+                if self.0 == 0 {
+                    reads.shrink_to(READS_KEPT);
+                }
+            });
         }
     }
     // Among the last destructors of a thread there is no list any more: then each value is confirmed as it is looked
@@ -358,4 +367,21 @@ pub(crate) fn is_frozen(array: &ArrayRef<'_>) -> bool {
 /// The node of a new variable.
 pub(crate) fn leaf() -> Tracked {
     Some(Node::new(0, Leaf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_for_what_a_large_walk_looked_at_goes_back() {
+        let site = std::panic::Location::caller();
+        let read = || Read { storage: None, version: 0, op: "test", site };
+        confirm(|| {
+            READS.with(|reads| reads.borrow_mut().extend((0..10 * READS_KEPT).map(|_| read())));
+            Ok(())
+        })
+        .expect("nothing was changed");
+        assert!(READS.with(|reads| reads.borrow().capacity()) < 2 * READS_KEPT);
+    }
 }

@@ -4,10 +4,16 @@
 //! code that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the
 //! protocol are in `memory/hazard.rs`.
 //!
-//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, and an [`AtomicRef`]
-//! holds nothing but what was a reference.
+//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, an [`AtomicRef`] holds
+//! nothing but what was a reference, what a [`Snapshot`] held goes when nobody may read it any more, and what a thread
+//! owns stays in its place until that leads there no more.
 
 #![allow(unsafe_code)]
+
+#[cfg(not(loom))]
+use std::cell::{Cell, OnceCell};
+#[cfg(not(loom))]
+use std::thread::LocalKey;
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -64,6 +70,150 @@ impl<T: Sync> AtomicRef<T> {
         // Release: pairs with the Acquire in `load`.
         self.0.store(at, Ordering::Release);
     }
+}
+
+/// A value that readers see whole, without a lock, while others replace it. What was replaced goes when nobody reads it
+/// any more.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Snapshot<T>(crossbeam_epoch::Atomic<T>);
+
+#[cfg(not(loom))]
+impl<T: Clone + Default + Send + Sync + 'static> Snapshot<T> {
+    pub(crate) const fn none() -> Self {
+        Snapshot(crossbeam_epoch::Atomic::null())
+    }
+
+    /// Runs `f` with the value of now, if there is one.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let guard = crossbeam_epoch::pin();
+        // Acquire: pairs with the Release in `change`: the value was complete before.
+        let now = self.0.load(Ordering::Acquire, &guard);
+        // SAFETY: `change` retires a value after it has unlinked it, and it goes when no guard is left that was there.
+        unsafe { now.as_ref() }.map(f)
+    }
+
+    /// Replaces the value by a changed copy; `change` is called again where another thread was faster.
+    pub(crate) fn change(&self, change: impl Fn(&mut T)) {
+        let guard = crossbeam_epoch::pin();
+        // Acquire: as in `with`.
+        let mut old = self.0.load(Ordering::Acquire, &guard);
+        loop {
+            // SAFETY: as in `with`.
+            let mut value = unsafe { old.as_ref() }.cloned().unwrap_or_default();
+            change(&mut value);
+            let new = crossbeam_epoch::Owned::new(value);
+            // AcqRel: the Release pairs with the Acquire here and in `with`.
+            match self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire, &guard) {
+                // SAFETY: this call alone unlinked it.
+                Ok(_) if !old.is_null() => return unsafe { guard.defer_destroy(old) },
+                Ok(_) => return,
+                Err(faster) => old = faster.current,
+            }
+        }
+    }
+}
+
+/// Where a thread finds its own value: none before it is made and after it is gone. Has no destructor.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Place<T>(Cell<*const T>);
+
+#[cfg(not(loom))]
+impl<T> Place<T> {
+    pub(crate) const fn new() -> Self {
+        Place(Cell::new(std::ptr::null()))
+    }
+}
+
+/// A thread's own value, and the place that leads to it.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Home<T: 'static> {
+    value: OnceCell<T>,
+    place: OnceCell<&'static LocalKey<Place<T>>>,
+}
+
+#[cfg(not(loom))]
+impl<T> Home<T> {
+    pub(crate) const fn new() -> Self {
+        Home { value: OnceCell::new(), place: OnceCell::new() }
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for Home<T> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.get() {
+            place.with(|place| place.0.set(std::ptr::null()));
+        }
+    }
+}
+
+/// A value of each thread's own, made by its first use and gone with the thread; found by one read.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct ThreadOwned<T: 'static> {
+    pub(crate) place: &'static LocalKey<Place<T>>,
+    pub(crate) home: &'static LocalKey<Home<T>>,
+    pub(crate) make: fn() -> T,
+}
+
+/// A thread's own value for the length of a call.
+#[cfg(not(loom))]
+struct Entered<T> {
+    here: *const T,
+    /// Whether the thread's own is gone already, and this one, from the heap, is for this call.
+    is_late: bool,
+}
+
+#[cfg(not(loom))]
+impl<T> ThreadOwned<T> {
+    /// Runs `f` with the value of the calling thread; with one for this call alone, if the thread's own is gone.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        let here = self.place.with(|place| place.0.get());
+        let entered = if here.is_null() { self.first() } else { Entered { here, is_late: false } };
+        // SAFETY: a late one is this call's (`first`). Else a place leads to the value of the home of this thread that
+        // `first` noted it in: that stays where it is until `Home::drop`, which makes the place lead nowhere first. No
+        // thread-local of this thread is destroyed inside `f`, which gets no longer borrow than this call.
+        f(unsafe { &*entered.here })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first(&self) -> Entered<T> {
+        let here = self.home.try_with(|home| {
+            let value = std::ptr::from_ref(home.value.get_or_init(self.make));
+            if std::ptr::eq(*home.place.get_or_init(|| self.place), self.place) {
+                self.place.with(|place| place.0.set(value));
+            }
+            value
+        });
+        match here {
+            Ok(here) => Entered { here, is_late: false },
+            Err(_) => Entered { here: Box::into_raw(Box::new((self.make)())), is_late: true },
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for Entered<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_late {
+            end_late(self.here);
+        }
+    }
+}
+
+/// Ends what [`ThreadOwned::first`] made for one call.
+#[cfg(not(loom))]
+#[cold]
+#[inline(never)]
+fn end_late<T>(late: *const T) {
+    // SAFETY: from `Box::into_raw` in `first`, which nobody else has; its call is over.
+    drop(unsafe { Box::from_raw(late.cast_mut()) });
 }
 
 /// Fills room that lives for ever.

@@ -61,7 +61,7 @@ pub(super) trait Tag: Clone {
 pub enum Segments {
     /// Each block is a segment of its own: never split, never merged.
     Each,
-    /// So many bytes, or the request if it is larger.
+    /// So many bytes, rounded up as blocks are, or the request if it is larger.
     Of(usize),
     /// 2 MiB for requests up to 1 MiB, 20 MiB up to 10 MiB, then the next multiple of 2 MiB.
     Graded,
@@ -257,6 +257,9 @@ pub(super) struct Blocks<T> {
 impl<T: Tag> Blocks<T> {
     /// Without segments; blocks wait in so many homes.
     pub(super) fn new(homes: u8, segments: Segments) -> Self {
+        // What is left of a segment is a block too, and has a class.
+        let whole = |bytes: usize| bytes.checked_next_multiple_of(T::GRAIN).unwrap_or(bytes / T::GRAIN * T::GRAIN);
+        let segments = if let Segments::Of(bytes) = segments { Segments::Of(whole(bytes)) } else { segments };
         let lists = (0..homes).map(|_| Lists::new()).collect();
         let (blocks, statuses, numbers, leaving) = Default::default();
         Blocks { segments, blocks, statuses, tags: Vec::new(), numbers, lists, leaving, stats: MemoryStats::default() }

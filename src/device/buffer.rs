@@ -7,7 +7,6 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -109,13 +108,21 @@ impl Buffer {
         Buffer { span, device, home: Home::Foreign(foreign) }
     }
 
-    /// Bytes that somebody keeps, for reading.
-    pub(crate) fn shared<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(keeper: Arc<K>, range: Range<usize>) -> Self {
-        let bytes = &(*keeper).as_ref()[range];
+    /// Bytes that somebody keeps, for reading: the part that `find` accepts of what the keeper answers. It is asked
+    /// once, since nothing holds it to the same answer another time.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(crate) fn shared<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
+        keeper: Arc<K>,
+        find: impl FnOnce(&[u8]) -> Result<&[u8]>,
+    ) -> Result<Self> {
+        let bytes = find((*keeper).as_ref())?;
         let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
+        let foreign = Box::new(Foreign { read_only: true, counted: false, keeper });
         // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while
         // there is an `Arc`: so the borrow could last until the buffer drops this one.
-        unsafe { Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, counted: false, keeper })) }
+        Ok(unsafe { Self::foreign(span, Device::Cpu, foreign) })
     }
 
     /// The memory of a vector, which `token` counts. It is dropped after it.

@@ -9,6 +9,7 @@ use std::fmt;
 use crate::base::{
     error::{Error, Result, Site},
     local::during,
+    system,
 };
 use crate::device::{
     budget::AllocError,
@@ -102,10 +103,13 @@ impl Graph {
     /// Submits the section, behind everything submitted before that it has to wait for, and does not wait itself.
     ///
     /// # Errors
-    /// [`Error::Capture`] while the device is being captured; [`Error::Device`].
+    /// [`Error::Capture`] while the device is being captured; [`Error::Device`]; [`Error::Forked`].
     #[track_caller]
     pub fn replay(&self) -> Result<()> {
         let site = std::panic::Location::caller();
+        if system::is_forked_child() {
+            return Err(Error::forked("replay"));
+        }
         self.0.replay().map_err(|error| blame(error, site))
     }
 }
@@ -134,7 +138,8 @@ impl<C: Asynchronous> Replays for CapturedSection<C> {
 
 impl<C: Asynchronous> Drop for CapturedSection<C> {
     fn drop(&mut self) {
-        if let Some(captured) = self.captured.take() {
+        // A forked child gives nothing back, and waits for no lock: somebody may have had it when it was forked.
+        if let Some(captured) = self.captured.take().filter(|_| !system::is_forked_child()) {
             self.device.shared().release(captured);
         }
     }

@@ -298,9 +298,9 @@ impl Device {
     /// optimiser's state. Meanwhile other threads submit nothing to the device; they may close arrays.
     ///
     /// # Errors
-    /// - [`Error::Capture`] for whatever a section cannot hold (memory that has to be asked for, a read, a copy of
-    ///   numbers from the host, a wait, another stream, another capture), with the place of the call, also if `f`
-    ///   went on after it; and always on the host, which has no graphs.
+    /// - [`Error::Capture`] for whatever a section cannot hold (memory that has to be asked for, memory of others, a
+    ///   read, a copy of numbers from the host, a wait, another stream, another capture), with the place of the call,
+    ///   also if `f` went on after it; and always on the host, which has no graphs.
     /// - Whatever `f` returns.
     /// - [`Error::Forked`].
     ///

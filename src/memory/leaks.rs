@@ -139,7 +139,9 @@ fn are_wanted() -> bool {
             None | Some("off") => OFF,
             Some("on") => ON,
             Some(other) => {
-                eprintln!("ndgc: NDGC_LEAKS={other} is not understood; it may be on or off");
+                let what = format!("NDGC_LEAKS={other} is not understood; it may be on or off");
+                // As in `tell`.
+                let _ = writeln!(std::io::stderr(), "ndgc: {what}");
                 OFF
             }
         };

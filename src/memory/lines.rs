@@ -154,7 +154,7 @@ pub struct Growth {
 impl Growth {
     /// Whether nothing grew; bytes that are kept for reuse aside.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.saved_values == 0 && self.workspaces.is_empty()
+        self.lines.is_empty() && (self.saved_values, self.saved_bytes) == (0, 0) && self.workspaces.is_empty()
     }
 
     fn each(&self, f: &mut fmt::Formatter<'_>, number: u64) -> fmt::Result {
@@ -188,6 +188,9 @@ impl fmt::Display for Growth {
             write!(f, "{lead}gradient graphs keep {} more", counted(self.saved_values, "value"))?;
             self.each(f, self.saved_values)?;
             write!(f, ", {} more", Bytes(self.saved_bytes))?;
+            lead = "\n";
+        } else if self.saved_bytes > 0 {
+            write!(f, "{lead}gradient graphs keep larger values, {} more", Bytes(self.saved_bytes))?;
             lead = "\n";
         }
         for (name, bytes) in &self.workspaces {

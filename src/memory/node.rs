@@ -137,6 +137,11 @@ pub(crate) fn count_saved(bytes: u64, cycle: Option<CycleId>) {
     SAVED_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
+/// The step that values were kept for is not made: the next one has nothing to do with them.
+pub(crate) fn forget_kept() {
+    KEPT_OF.set(None);
+}
+
 /// One value less is kept.
 pub(crate) fn discount_saved(bytes: u64) {
     // Relaxed: statistics, as in `count_saved`.

@@ -275,8 +275,12 @@ fn elsewhere<T>(
 /// ```
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File): no file can be made there.
+/// [`Error::File`](crate::Error::File): no file can be made there. [`Error::Forked`](crate::Error::Forked).
 pub fn set_spill(folder: Option<&Path>) -> Result<Option<PathBuf>> {
+    // As in `on_pressure`.
+    if switch::forked() {
+        return Err(Error::forked("set_spill"));
+    }
     file::set_folder(folder)
 }
 
@@ -354,6 +358,8 @@ fn reclaimer(context: &ThreadContext, (device, why, bytes): (&Device, &NoBytes, 
         }
         found
     });
+    // Its registration may have ended meanwhile, and this be the last of it: the user's, as in `Reclaimer`.
+    drop_contained(give);
     true
 }
 
@@ -570,7 +576,7 @@ pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> R
 pub fn with_oom_split<R>(items: usize, mut step: impl FnMut(std::ops::Range<usize>) -> Result<R>) -> Result<Vec<R>> {
     let (mut results, mut start, mut most) = (Vec::new(), 0, items.max(1));
     while start < items {
-        let end = items.min(start + most);
+        let end = items.min(start.saturating_add(most));
         match step(start..end) {
             Ok(result) => {
                 results.push(result);

@@ -251,7 +251,7 @@ pub struct Replayed {
 impl Replayed {
     /// Requests that were served from what the pool had.
     pub fn hits(&self) -> u64 {
-        self.requests - self.misses - self.refused
+        self.requests.saturating_sub(self.misses).saturating_sub(self.refused)
     }
 
     /// The most that was reserved, to the most that was alive; 1 of nothing.

@@ -88,7 +88,7 @@ pub struct ManagerReport {
     /// made stand in the order in which they came to the manager. Of the system manager: those on its device that their
     /// handles own, or a workspace; within a tick by key.
     pub arrays: Vec<ArrayReport>,
-    /// Managers below it.
+    /// Managers below it. All that are more than 64 levels below the one that was asked stand side by side.
     pub managers: Vec<ManagerReport>,
     /// Of the system manager: the workspaces with memory of its device.
     pub workspaces: Vec<WorkspaceReport>,
@@ -99,6 +99,8 @@ pub struct ManagerReport {
 
 /// Arrays of one owner above which a dump is grouped by the lines that made them.
 const LISTED_MAX: usize = 100;
+/// Levels of managers that a report has: what goes through it calls itself for each, and a stack has an end.
+const LEVELS_MAX: usize = 64;
 
 impl ManagerReport {
     /// Of a manager that holds nothing.
@@ -199,6 +201,11 @@ impl fmt::Display for ManagerReport {
 impl NdManager {
     /// What it and the managers below it hold, as data.
     pub fn report(&self) -> ManagerReport {
+        self.report_of(LEVELS_MAX + 1)
+    }
+
+    /// With so many levels below it.
+    fn report_of(&self, levels: usize) -> ManagerReport {
         let info = self.info();
         if switch::check("report").is_err() {
             return ManagerReport::empty(&info, self.device());
@@ -223,7 +230,8 @@ impl NdManager {
         let mut storages = HashSet::new();
         sort_by_key(&mut indices, |array| Reverse(registry::age_millis(array.key().index(), now)));
         let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, now, &mut storages)).collect();
-        let mut managers: Vec<ManagerReport> = self.children().iter().map(NdManager::report).collect();
+        let below = if levels > 0 { self.below(levels == 1) } else { Vec::new() };
+        let mut managers: Vec<_> = below.iter().map(|manager| manager.report_of(levels - 1)).collect();
         sort_by(&mut managers, |a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
         if self.is_system() {
@@ -240,6 +248,16 @@ impl NdManager {
             report.elsewhere = self.device().memory().active.saturating_sub(report.total_bytes() + blocks);
         }
         report
+    }
+
+    /// The managers directly below it, or all.
+    fn below(&self, all: bool) -> Vec<NdManager> {
+        let (mut found, mut at) = (self.children(), 0);
+        while let Some(next) = found.get(at).filter(|_| all).map(NdManager::children) {
+            found.extend(next);
+            at += 1;
+        }
+        found
     }
 
     /// What it and the managers below it hold, as text: a line for each manager, and below it one for each array

@@ -383,12 +383,56 @@ thread_local! {
     static PATH: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
+/// A scope that goes on. The peak of its device begins with it.
+struct Begun {
+    number: u64,
+    device: Device,
+    /// The peak of what was before: since the scope of the device before this one here began.
+    before: u64,
+}
+
+/// Those of all threads, in the order of their begins.
+static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
+
+/// Begins a scope: its number, and the bytes that are active.
+fn begin(device: &Device) -> (u64, u64) {
+    if switch::forked() {
+        return (0, 0);
+    }
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = begun.last().map_or(0, |last| last.number + 1);
+    let memory = device.memory();
+    device.reset_peak();
+    begun.push(Begun { number, device: device.clone(), before: memory.peak });
+    (number, memory.active)
+}
+
+/// Ends a scope: the peak since its begin, and the bytes that are active.
+fn end(device: &Device, number: u64) -> (u64, u64) {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let memory = device.memory();
+    let Some(at) = begun.iter().position(|scope| scope.number == number) else { return (memory.peak, memory.active) };
+    let own = begun.remove(at);
+    let (mut peak, mut is_last) = (memory.peak, true);
+    // Those of other threads that began later have what was before them; the first of them has the rest from now on.
+    for later in begun[at..].iter_mut().filter(|later| later.device == own.device) {
+        peak = peak.max(later.before);
+        if std::mem::take(&mut is_last) {
+            later.before = later.before.max(own.before);
+        }
+    }
+    if is_last {
+        device.raise_peak(own.before);
+    }
+    (peak, memory.active)
+}
+
 /// Where a scope began; its end, also by a panic, is counted.
 struct Open<'d> {
     device: &'d Device,
+    number: u64,
     start: Instant,
     parent: usize,
-    peak: u64,
     active: u64,
     arrays: gc::GcStats,
 }
@@ -413,34 +457,34 @@ pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
         path.push_str(name);
         parent
     });
-    let before = device.memory();
-    device.reset_peak();
-    let _open =
-        Open { device, start: Instant::now(), parent, peak: before.peak, active: before.active, arrays: gc::stats() };
+    let (number, active) = begin(device);
+    let _open = Open { device, number, start: Instant::now(), parent, active, arrays: gc::stats() };
     f()
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
+        let leave = || {
+            PATH.with_borrow_mut(|path| {
+                let own = path.clone();
+                path.truncate(self.parent);
+                own
+            })
+        };
         if switch::forked() {
+            leave();
             return;
         }
         let time = self.start.elapsed();
         gc::collect();
-        let (now, arrays) = (self.device.memory(), gc::stats());
-        self.device.raise_peak(self.peak);
-        let path = PATH.with_borrow_mut(|path| {
-            let own = path.clone();
-            path.truncate(self.parent);
-            own
-        });
+        let ((peak, active), arrays, path) = (end(self.device, self.number), gc::stats(), leave());
         let mut all = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
         let scope = all.entry(path.clone()).or_insert_with(|| Scope { path, ..Scope::default() });
         scope.runs += 1;
         scope.time += time;
         scope.created += arrays.created - self.arrays.created;
-        scope.peak_bytes = scope.peak_bytes.max(now.peak.saturating_sub(self.active));
-        scope.left_bytes += now.active as i64 - self.active as i64;
+        scope.peak_bytes = scope.peak_bytes.max(peak.saturating_sub(self.active));
+        scope.left_bytes += active as i64 - self.active as i64;
         scope.left_arrays += arrays.live as i64 - self.arrays.live as i64;
     }
 }

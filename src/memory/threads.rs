@@ -7,18 +7,11 @@
 //!
 //! The table is a snapshot behind an epoch-managed pointer: a closer pins the epoch, walks the records, lets go;
 //! a thread that comes or goes publishes a new snapshot and retires the old one.
-//!
-//! The unsafe code rests on two lifetimes: a snapshot of the table stays while somebody who may have it is pinned, and
-//! what a thread owns stays in its place until the thread takes back the pointer to it.
 
-#![allow(unsafe_code)]
-
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
-use crossbeam_epoch::{self as epoch, Atomic, Owned};
-
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::base::sync::{AtomicU32, AtomicU64, Home, Ordering, Place, Snapshot, ThreadOwned, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
@@ -73,7 +66,7 @@ impl Counts {
 
 struct ThreadTable {
     /// The thread records taken now.
-    records: Atomic<Vec<&'static ThreadRecord>>,
+    records: Snapshot<Vec<&'static ThreadRecord>>,
     active: AtomicU32,
     /// Thread records of threads that ended; the lock also orders coming and going.
     free: Mutex<Vec<&'static ThreadRecord>>,
@@ -82,7 +75,7 @@ struct ThreadTable {
 }
 
 static TABLE: ThreadTable = ThreadTable {
-    records: Atomic::null(),
+    records: Snapshot::none(),
     active: AtomicU32::new(0),
     free: Mutex::new(Vec::new()),
     all: Mutex::new(Vec::new()),
@@ -109,7 +102,7 @@ impl ThreadTable {
             all.push(record);
             record
         });
-        self.publish(|records| records.push(record));
+        self.records.change(|records| records.push(record));
         // Relaxed: the fence orders it.
         self.active.fetch_add(1, Ordering::Relaxed);
         // SeqCst: pairs with the fence in `heavy`: a closer that does not find this thread record, or counts one
@@ -120,41 +113,17 @@ impl ThreadTable {
 
     fn leave(&self, record: &'static ThreadRecord) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        self.publish(|records| records.retain(|s| !std::ptr::eq(*s, record)));
+        self.records.change(|records| records.retain(|s| !std::ptr::eq(*s, record)));
         // Release: pairs with the Acquire in `barrier`: who counts one thread less sees its places empty.
         self.active.fetch_sub(1, Ordering::Release);
         free.push(record);
-    }
-
-    /// Replaces the snapshot. Called under the lock of `free`.
-    fn publish(&self, change: impl FnOnce(&mut Vec<&'static ThreadRecord>)) {
-        let guard = epoch::pin();
-        // Relaxed: stored under the lock that the caller holds.
-        let old = self.records.load(Ordering::Relaxed, &guard);
-        // SAFETY: the snapshot is retired only below, under the lock that the caller holds, so `old` is alive.
-        let mut records = unsafe { old.as_ref() }.cloned().unwrap_or_default();
-        change(&mut records);
-        // AcqRel: Release pairs with the Acquire in `for_each_record`; the vector is complete before it is seen.
-        let old = self.records.swap(Owned::new(records), Ordering::AcqRel, &guard);
-        if !old.is_null() {
-            // SAFETY: `old` was unlinked by the swap; who loaded it before is pinned.
-            unsafe {
-                guard.defer_destroy(old);
-            }
-        }
     }
 }
 
 /// Calls `f` with every thread record taken now. The caller issued the heavy barrier if it derives anything from a
 /// thread record that it does not find.
 pub(crate) fn for_each_record(mut f: impl FnMut(&'static ThreadRecord)) {
-    let guard = epoch::pin();
-    // Acquire: pairs with the AcqRel swap in `publish`.
-    let records = TABLE.records.load(Ordering::Acquire, &guard);
-    // SAFETY: the guard keeps the snapshot.
-    for record in unsafe { records.as_ref() }.into_iter().flatten() {
-        f(record);
-    }
+    TABLE.records.with(|records| records.iter().copied().for_each(&mut f));
 }
 
 /// Issues the heavy barrier of the hazard protocol.
@@ -213,6 +182,7 @@ impl ThreadContext {
     #[cold]
     fn new() -> Self {
         let record = TABLE.register();
+        RECORD.set(Some(record));
         trace::init_once();
         ThreadContext {
             record,
@@ -233,7 +203,6 @@ impl ThreadContext {
 impl Drop for ThreadContext {
     fn drop(&mut self) {
         RECORD.set(None);
-        HERE.set(std::ptr::null());
         if switch::forked() {
             return;
         }
@@ -246,72 +215,18 @@ impl Drop for ThreadContext {
 }
 
 thread_local! {
-    static CONTEXT: OnceCell<ThreadContext> = const { OnceCell::new() };
+    static PLACE: Place<ThreadContext> = const { Place::new() };
+    static HOME: Home<ThreadContext> = const { Home::new() };
     /// The thread record that drops on this thread use. Has no destructor, so that any drop can read it.
     static RECORD: Cell<Option<&'static ThreadRecord>> = const { Cell::new(None) };
-    /// The value in `CONTEXT`, or null before it is made and after it is gone. Has no destructor either.
-    static HERE: Cell<*const ThreadContext> = const { Cell::new(std::ptr::null()) };
 }
 
-/// What the calling thread owns, for the length of a call.
-struct Entered {
-    here: *const ThreadContext,
-    /// Whether the thread's own is gone already, and this one, from the heap, is for this call.
-    is_late: bool,
-}
-
-impl Entered {
-    #[inline(always)]
-    fn context(&self) -> &ThreadContext {
-        // SAFETY: a late one is this call's (`register`). Else `HERE` was set by `register` to the value in `CONTEXT`,
-        // which stays in its place until `ThreadContext::drop` sets `HERE` back to null; this thread alone reads its
-        // `HERE`, and `with_context` hands on no longer borrow than its own call, inside which no thread-local of this
-        // thread is destroyed.
-        unsafe { &*self.here }
-    }
-}
-
-impl Drop for Entered {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.is_late {
-            end_late(self.here);
-        }
-    }
-}
-
-/// Ends what [`register`] made for one call.
-#[cold]
-#[inline(never)]
-fn end_late(late: *const ThreadContext) {
-    // SAFETY: from `Box::into_raw` in `register`, which nobody else has; its call is over.
-    drop(unsafe { Box::from_raw(late.cast_mut()) });
-}
-
-#[inline(always)]
-fn enter() -> Entered {
-    let here = HERE.with(Cell::get);
-    if here.is_null() { register() } else { Entered { here, is_late: false } }
-}
-
-#[cold]
-fn register() -> Entered {
-    let here = CONTEXT.try_with(|context| {
-        let context = context.get_or_init(ThreadContext::new);
-        RECORD.set(Some(context.record));
-        HERE.set(context);
-        std::ptr::from_ref(context)
-    });
-    match here {
-        Ok(here) => Entered { here, is_late: false },
-        Err(_) => Entered { here: Box::into_raw(Box::new(ThreadContext::new())), is_late: true },
-    }
-}
+static CONTEXT: ThreadOwned<ThreadContext> = ThreadOwned { place: &PLACE, home: &HOME, make: ThreadContext::new };
 
 /// Runs `f` with what the calling thread owns, registering it if it is new here.
 #[inline]
 pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
-    f(enter().context())
+    CONTEXT.with(f)
 }
 
 /// The lane for a drop on this thread.

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
 
@@ -102,6 +103,8 @@ struct Ring {
     records: VecDeque<Record>,
     /// How many were forgotten: the number of the first one that is there.
     lost: u64,
+    /// When the last one came that found no room at all.
+    cut: u64,
 }
 
 thread_local! {
@@ -128,7 +131,7 @@ impl Rings {
             ring.with(|ring| {
                 records -= ring.len();
                 *lost += ring.lost + ring.len() as u64;
-                *cut = (*cut).max(ring.records.back().map_or(0, |last| last.at));
+                *cut = (*cut).max(ring.records.back().map_or(ring.cut, |last| last.at));
             });
             false
         });
@@ -149,10 +152,16 @@ impl Ring {
     fn push(&mut self, record: Record) {
         let most = Ring::most();
         while self.records.len() >= most {
+            self.lost += 1;
             if self.records.pop_front().is_none() {
+                // It is forgotten itself.
+                (self.cut, self.records) = (record.at, VecDeque::new());
                 return;
             }
-            self.lost += 1;
+        }
+        if self.records.capacity() > most {
+            // It may take less than before.
+            self.records.shrink_to(most);
         }
         let len = self.records.len();
         if len == self.records.capacity() {
@@ -172,7 +181,9 @@ pub(crate) fn init_once() {
             Some("sampled") => TraceMode::Sampled,
             Some("full") => TraceMode::Full,
             Some(other) => {
-                eprintln!("ndgc: NDGC_TRACE={other} is not understood; it may be off, sampled or full");
+                let what = format!("NDGC_TRACE={other} is not understood; it may be off, sampled or full");
+                // A closed standard error is no reason to panic.
+                let _ = writeln!(std::io::stderr(), "ndgc: {what}");
                 return;
             }
         };
@@ -348,13 +359,15 @@ struct Reader {
     /// The number of the next record to copy, and of the first one that came too late.
     next: u64,
     end: u64,
+    /// As of the ring.
+    cut: u64,
     piece: std::vec::IntoIter<Record>,
 }
 
 impl Reader {
     fn new(ring: &Arc<SpinLock<Ring>>) -> Reader {
-        let (next, end) = ring.with(|own| (own.lost, own.lost + own.records.len() as u64));
-        Reader { ring: Arc::clone(ring), next, end, piece: Vec::new().into_iter() }
+        let (next, end, cut) = ring.with(|own| (own.lost, own.lost + own.records.len() as u64, own.cut));
+        Reader { ring: Arc::clone(ring), next, end, cut, piece: Vec::new().into_iter() }
     }
 
     /// When the next record was made. What was forgotten meanwhile is passed over.
@@ -387,7 +400,7 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
     drop(rings);
     for reader in readers.iter_mut().filter(|reader| reader.next > 0) {
         lost += reader.next;
-        cut = cut.max(reader.at().unwrap_or(0));
+        cut = cut.max(reader.at().unwrap_or(0)).max(reader.cut);
     }
     // Each ring is in order, since one thread wrote it.
     let heads = readers.iter_mut().enumerate().filter_map(|(i, reader)| Some(Reverse((reader.at()?, i))));

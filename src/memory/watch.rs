@@ -193,24 +193,48 @@ impl fmt::Display for Frame {
 /// ```
 #[must_use = "it shows until the guard drops, with `let _ = ...` at once; name it, as in `let _watch = ...`"]
 pub fn watch(device: &Device) -> Watch {
-    let ended = Arc::new((Mutex::new(false), Condvar::new()));
+    let shown = Shown { device: device.clone(), is_terminal: stderr().is_terminal(), ..Shown::default() };
+    let shared = Arc::new((Mutex::new(shown), Condvar::new()));
     let mut thread = None;
     if switch::check("memory::watch").is_ok() {
         // From here on a forked child knows that it is one.
         with_context(|_| ());
-        let (device, ended) = (device.clone(), Arc::clone(&ended));
-        let run = move || show(&device, &ended, stderr().is_terminal());
+        let shared = Arc::clone(&shared);
         // Without a thread there is nothing to see, and the program goes on.
-        thread = std::thread::Builder::new().name("ndgc-watch".into()).spawn(run).ok();
+        thread = std::thread::Builder::new().name("ndgc-watch".into()).spawn(move || show(&shared)).ok();
     }
-    Watch { ended, thread }
+    Watch { shared, thread }
 }
 
 /// Ends what [`watch`] shows; the last state stays to be read.
 #[derive(Debug)]
 pub struct Watch {
-    ended: Arc<(Mutex<bool>, Condvar)>,
+    shared: Arc<(Mutex<Shown>, Condvar)>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What was shown last.
+#[derive(Debug, Default)]
+struct Shown {
+    device: Device,
+    is_terminal: bool,
+    frame: Option<Frame>,
+    lines: usize,
+    /// Whether the thread waits for standard error.
+    waits: bool,
+    ended: bool,
+}
+
+impl Shown {
+    /// Shows what there is now.
+    fn show(&mut self) {
+        let now = frame(&self.device, self.frame.as_ref());
+        let text = if self.is_terminal { now.to_string() } else { now.head().replace('\n', "; ") };
+        let over = if self.is_terminal { self.lines } else { 0 };
+        // A closed standard error is no reason to end the program.
+        let _ = stderr().write_all(drawn_over(over, &text).as_bytes());
+        (self.frame, self.lines) = (Some(now), text.lines().count());
+    }
 }
 
 impl Drop for Watch {
@@ -221,29 +245,42 @@ impl Drop for Watch {
             std::mem::forget(thread);
             return;
         }
-        let (ended, changed) = &*self.ended;
-        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        let (shared, changed) = &*self.shared;
+        let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = {
+            let mut shown = lock();
+            shown.ended = true;
+            shown.waits
+        };
         changed.notify_all();
-        let _ = thread.join();
+        // This thread may hold what the other one waits for, which then ends by itself, and shows nothing more.
+        if !waits {
+            let _ = thread.join();
+        }
+        let _held = stderr().lock();
+        lock().show();
     }
 }
 
-/// Shows frames until it is told to end, the last one then.
-fn show(device: &Device, (ended, changed): &(Mutex<bool>, Condvar), is_terminal: bool) {
-    let (mut before, mut drawn, mut is_last): (Option<Frame>, usize, bool) = (None, 0, false);
-    loop {
-        let now = frame(device, before.as_ref());
-        let text = if is_terminal { now.to_string() } else { now.head().replace('\n', "; ") };
-        // A closed standard error is no reason to end the program.
-        let _ = stderr().write_all(drawn_over(if is_terminal { drawn } else { 0 }, &text).as_bytes());
-        (before, drawn) = (Some(now), text.lines().count());
-        if is_last {
+/// Shows frames until it is told to end. Standard error is locked before what is shared.
+fn show((shared, changed): &(Mutex<Shown>, Condvar)) {
+    let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let begin = || {
+        let mut shown = lock();
+        shown.waits = !shown.ended;
+        shown.waits
+    };
+    while begin() {
+        let held = stderr().lock();
+        let mut shown = lock();
+        shown.waits = false;
+        if shown.ended {
             return;
         }
-        let guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let every = if is_terminal { ON_TERMINAL } else { ELSEWHERE };
-        let waited = changed.wait_timeout_while(guard, every, |ended| !*ended);
-        is_last = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        shown.show();
+        drop(held);
+        let every = if shown.is_terminal { ON_TERMINAL } else { ELSEWHERE };
+        drop(changed.wait_timeout_while(shown, every, |shown| !shown.ended));
     }
 }
 

@@ -8,7 +8,7 @@ use std::process;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use crate::base::call::Call;
+use crate::base::{call::Call, contain::drop_contained};
 use crate::{CycleLease, Device, Error, ResetPolicy, Result, Workspace, WorkspaceConfig};
 
 /// The name of the ring, on the thread that fills it.
@@ -252,7 +252,7 @@ fn run<T>(
 ) -> Producer<T> {
     for element in 0.. {
         let made = catch_unwind(AssertUnwindSafe(|| make(device, config, element, &mut producer)));
-        let next = match made.unwrap_or_else(|panic| Err(Error::Msg(text_of(panic.as_ref())))) {
+        let next = match made.unwrap_or_else(|panic| Err(Error::Msg(text_of(panic)))) {
             Ok(Some(batch)) => Ok(batch),
             Ok(None) => break,
             Err(error) => Err(error),
@@ -277,7 +277,11 @@ fn make<T>(
     Ok(producer(element)?.map(|value| Batch { value, lease }))
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
+fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("the producer of batches panicked: {}", text.unwrap_or("with something that is no text"))
+    let text = text.unwrap_or("with something that is no text");
+    let text = format!("the producer of batches panicked: {text}");
+    // What it carried is the producer's, and its drop may panic again.
+    drop_contained(panic);
+    text
 }

@@ -2,19 +2,29 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndgc::{Error, Result};
 
-/// Writes a file of these bytes. What had its name stays whole until they are on the disk.
+/// What a link leads to, whether it is there or not; a path that is none, itself.
+pub(super) fn followed(path: &Path) -> PathBuf {
+    match fs::read_link(path) {
+        Ok(to) => fs::canonicalize(path).unwrap_or_else(|_| path.with_file_name(to)),
+        Err(_) => path.to_owned(),
+    }
+}
+
+/// Writes a file of these bytes. What had its name stays whole until they are on the disk. A link stays a link, and
+/// what it leads to is replaced, or made.
 ///
 /// # Errors
 /// [`Error::File`]; what had the name has it still, or the bytes do.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    let target = followed(path);
     let (beside, opened) = loop {
-        let mut beside = path.as_os_str().to_owned();
+        let mut beside = target.as_os_str().to_owned();
         // Relaxed: a number for each is all.
         beside.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
         match File::create_new(&beside) {
@@ -27,8 +37,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = opened?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&beside, path)?;
-        sync_folder(path)
+        fs::rename(&beside, &target)?;
+        sync_folder(&target)
     };
     write().map_err(|error| {
         let _ = fs::remove_file(&beside);

@@ -4,6 +4,7 @@
 mod support;
 
 mod attachment;
+mod audited_reports;
 mod better;
 mod budgets;
 mod cap;

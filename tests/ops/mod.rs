@@ -6,6 +6,7 @@ mod support;
 
 mod attention;
 mod audited;
+mod audited_grad;
 mod audited_layers;
 mod audited_nn;
 mod autograd;

@@ -2,6 +2,7 @@
 //! accesses checked; the rest runs on real devices too. Without a device these tests do nothing; `.ci/run` builds the
 //! pretend driver and asks for them with `NDGC_REQUIRE_CUDA=1`.
 
+mod audited;
 mod calls;
 mod facts;
 mod failures;

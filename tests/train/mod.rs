@@ -2,6 +2,8 @@
 
 pub(crate) mod both;
 
+mod audited;
+mod audited_around;
 mod data;
 mod evaluation;
 mod evaluation_kinds;

@@ -3,6 +3,7 @@
 mod support;
 
 mod accounting;
+mod audited;
 mod basics;
 mod budgets;
 mod circular;

@@ -20,14 +20,14 @@ kernels! {
 pub enum Axiswise {
     /// `dst = ` of each element and all before it on `axis` (behind it, if `reverse`), and in `ids` (u32) where on the
     /// axis the first extreme lies. Floats are added and multiplied in f64; integers wrap; NaN is the extreme.
-    Scan "scan" { op: ScanOp, axis: usize, reverse: bool } (src: Read, dst: Write) (ids: Write);
+    Scan "scan", { op: ScanOp, axis: usize, reverse: bool } (src: Read, dst: Write) (ids: Write);
     /// The gradient of running products from `src` and `grad`: also where elements are 0. Floats.
-    ProdGrad "prod_grad" { axis: usize } (src: Read, grad: Read, dst: Write);
+    ProdGrad "prod_grad", { axis: usize } (src: Read, grad: Read, dst: Write);
     /// Normalises rows: `dst [R, C]` is `src` divided by the root of each row's mean square plus `eps`, after taking
     /// off its mean if `centred`; times `scale [C]`, plus `shift [C]`. Floats.
-    Norm "norm" { eps: f64, centred: bool } (src: Read, dst: Write) (scale: Read, shift: Read);
+    Norm "norm", { eps: f64, centred: bool } (src: Read, dst: Write) (scale: Read, shift: Read);
     /// The gradient of `src` from `grad`, both `[R, C]`, and `products`: `grad` times the even rows.
-    NormGrad "norm_grad" { eps: f64, centred: bool } (src: Read, grad: Read, dst: Write, products: Write) (scale: Read);
+    NormGrad "norm_grad", { eps: f64, centred: bool } (src: Read, grad: Read, dst: Write, products: Write) (scale: Read);
 }
 }
 

@@ -18,25 +18,40 @@ use Access::{Read, ReadWrite, Write};
 #[derive(Clone, Copy, Debug)]
 pub enum Map {
     Unary(UnaryOp),
-    Affine { mul: f64, add: f64 },
+    /// `x * mul + add`; for integers the numbers are converted first.
+    Affine {
+        mul: f64,
+        add: f64,
+    },
+    /// `x ^ exponent`, floats.
     Powf(f64),
-    Divide { number: f64, first: bool },
-    Clamp { min: f64, max: f64 },
+    /// `x / number`, or `number / x` if the number is `first`; floats.
+    Divide {
+        number: f64,
+        first: bool,
+    },
+    /// NaN stays NaN.
+    Clamp {
+        min: f64,
+        max: f64,
+    },
+    /// The same dtype. The result may have any non-repeating layout.
     Copy,
+    /// As the dtype of the result.
     Cast,
 }
 
 impl Map {
-    #[inline(always)]
-    pub fn kernel<'a>(self, src: View<'a>, dst: View<'a>) -> Kernel<View<'a>> {
+    /// What reports call it.
+    fn name(&self) -> &'static str {
         match self {
-            Map::Unary(op) => Kernel::Unary { op, src, dst },
-            Map::Affine { mul, add } => Kernel::Affine { src, dst, mul, add },
-            Map::Powf(exponent) => Kernel::Powf { src, dst, exponent },
-            Map::Divide { number, first } => Kernel::Divide { src, dst, number, first },
-            Map::Clamp { min, max } => Kernel::Clamp { src, dst, min, max },
-            Map::Copy => Kernel::Copy { src, dst },
-            Map::Cast => Kernel::Cast { src, dst },
+            Map::Unary(op) => op.name(),
+            Map::Affine { .. } => "affine",
+            Map::Powf(_) => "powf",
+            Map::Divide { .. } => "divide",
+            Map::Clamp { .. } => "clamp",
+            Map::Copy => "copy",
+            Map::Cast => "cast",
         }
     }
 }
@@ -144,76 +159,60 @@ pub enum Kernel also {
     Axiswise,
 } {
     /// `dst = value`, converted as `as` does. Any non-repeating layout.
-    Fill "fill" { value: f64 } (dst: Write);
+    Fill "fill", { value: f64 } (dst: Write);
     /// `dst[i] = start + i * step`, computed in f64, or in i64 for integers.
-    Arange "arange" { start: f64, step: f64 } (dst: Write);
-    /// `dst = src`, same dtype. `dst` may have any non-repeating layout.
-    Copy "copy" {} (src: Read, dst: Write);
-    /// `dst = src as dtype of dst`.
-    Cast "cast" {} (src: Read, dst: Write);
-    /// `dst = op(src)`.
-    Unary "unary" { op: UnaryOp } (src: Read, dst: Write);
-    /// In place: `dst = op(dst)`.
-    UnaryAssign "unary_assign" { op: UnaryOp } (dst: ReadWrite);
-    /// `dst = src * mul + add`; for integers the scalars are converted first.
-    Affine "affine" { mul: f64, add: f64 } (src: Read, dst: Write);
-    /// In place: `dst = dst * mul + add`.
-    AffineAssign "affine_assign" { mul: f64, add: f64 } (dst: ReadWrite);
-    /// `dst = src ^ exponent`, floats.
-    Powf "powf" { exponent: f64 } (src: Read, dst: Write);
-    /// `dst = src / number`, or `number / src` if the number is `first`; floats.
-    Divide "divide" { number: f64, first: bool } (src: Read, dst: Write);
-    /// In place: `dst = dst / number`, or `number / dst`.
-    DivideAssign "divide_assign" { number: f64, first: bool } (dst: ReadWrite);
-    /// `dst = clamp(src, min, max)`; NaN stays NaN.
-    Clamp "clamp" { min: f64, max: f64 } (src: Read, dst: Write);
+    Arange "arange", { start: f64, step: f64 } (dst: Write);
+    /// `dst = map(src)`; dtypes are equal, but for a cast.
+    Map map.name(), { map: Map } (src: Read, dst: Write);
+    /// In place: `dst = map(dst)`, but for a copy or a cast.
+    MapAssign map.name(), { map: Map } (dst: ReadWrite);
     /// `dst = op(lhs, rhs)`.
-    Binary "binary" { op: BinaryOp } (lhs: Read, rhs: Read, dst: Write);
+    Binary "binary", { op: BinaryOp } (lhs: Read, rhs: Read, dst: Write);
     /// In place: `dst = op(dst, rhs)`.
-    BinaryAssign "binary_assign" { op: BinaryOp } (dst: ReadWrite, rhs: Read);
+    BinaryAssign "binary_assign", { op: BinaryOp } (dst: ReadWrite, rhs: Read);
     /// `dst (u8) = lhs op rhs`.
-    Compare "compare" { op: CmpOp } (lhs: Read, rhs: Read, dst: Write);
+    Compare "compare", { op: CmpOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = cond != 0 ? yes : no`; `cond` is u8, u32 or i64.
-    Where "where" {} (cond: Read, yes: Read, no: Read, dst: Write);
+    Where "where", {} (cond: Read, yes: Read, no: Read, dst: Write);
     /// `dst` = the gradient of `op` for its operand, floats. `saved` is what the row of `op` keeps: the operand, the
     /// result, or, if it keeps nothing, any array of the shape.
-    UnaryGrad "unary_grad" { op: UnaryOp } (saved: Read, grad: Read, dst: Write);
+    UnaryGrad "unary_grad", { op: UnaryOp } (saved: Read, grad: Read, dst: Write);
     /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
     /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.
-    Reduce "reduce" { op: ReduceOp, axes: Axes } (src: Read, dst: Write);
+    Reduce "reduce", { op: ReduceOp, axes: Axes } (src: Read, dst: Write);
     /// `dst (u32) = ` index of the first largest (or smallest) element along `axis`; the first NaN wins.
-    ArgReduce "arg_reduce" { largest: bool, axis: usize } (src: Read, dst: Write);
+    ArgReduce "arg_reduce", { largest: bool, axis: usize } (src: Read, dst: Write);
     /// Softmax over the last axis: `src [R, C]`, rows contiguous or strided; `log`: its logarithm.
-    Softmax "softmax" { log: bool } (src: Read, dst: Write);
+    Softmax "softmax", { log: bool } (src: Read, dst: Write);
     /// Gradient of (log-)softmax over the last axis from its output: `out`, `grad`, `dst` are `[R, C]`.
-    SoftmaxGrad "softmax_grad" { log: bool } (out: Read, grad: Read, dst: Write);
+    SoftmaxGrad "softmax_grad", { log: bool } (out: Read, grad: Read, dst: Write);
     /// Mean negative log likelihood of `labels (u32 or i64, [R])` under the log-softmax of
     /// `logits [R, C]`: `loss` is a scalar, `probs [R, C]` the softmax, for the gradient. A label
     /// outside `0..C` is an error (`Error::IndexOutOfRange` from the backend on cpu and sim).
-    CrossEntropy "cross_entropy" {} (logits: Read, labels: Read, probs: Write, loss: Write);
+    CrossEntropy "cross_entropy", {} (logits: Read, labels: Read, probs: Write, loss: Write);
     /// `dst = (probs - onehot(labels)) * grad / R`; `grad` is a scalar.
-    CrossEntropyGrad "cross_entropy_grad" {} (probs: Read, labels: Read, grad: Read, dst: Write);
+    CrossEntropyGrad "cross_entropy_grad", {} (probs: Read, labels: Read, grad: Read, dst: Write);
     /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), numbers.
-    Matmul "matmul" {} (lhs: Read, rhs: Read, dst: Write);
+    Matmul "matmul", {} (lhs: Read, rhs: Read, dst: Write);
     /// `dst = op(lhs, rhs)` of integers or truth values.
-    Bits "bits" { op: BitOp } (lhs: Read, rhs: Read, dst: Write);
+    Bits "bits", { op: BitOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
     /// one outside is an error, but for the largest of its dtype, which reads 0 and writes nothing, here and below.
-    IndexSelect "index_select" { axis: usize } (src: Read, ids: Read, dst: Write);
+    IndexSelect "index_select", { axis: usize } (src: Read, ids: Read, dst: Write);
     /// In place: `dst[.., ids[i], ..] += src[.., i, ..]` along `axis`, in order of `i`.
-    IndexAdd "index_add" { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
+    IndexAdd "index_add", { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
     /// `dst[i][j] = src[i][ids[i][j]]` along `axis`: `ids` and `dst` have one shape, its other axes are at
     /// most those of `src`.
-    Gather "gather" { axis: usize } (src: Read, ids: Read, dst: Write);
+    Gather "gather", { axis: usize } (src: Read, ids: Read, dst: Write);
     /// In place: `dst[i][ids[i][j]] += src[i][j]` along `axis`; `ids` and `src` have one shape.
-    ScatterAdd "scatter_add" { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
+    ScatterAdd "scatter_add", { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
     /// Uniform in `[low, high)` from Philox4x32-10 with key `seed`, counter from `first` (in elements).
-    Uniform "uniform" { seed: u64, first: u64, low: f64, high: f64 } (dst: Write);
+    Uniform "uniform", { seed: u64, first: u64, low: f64, high: f64 } (dst: Write);
     /// Normal, by Box-Muller over the same stream.
-    Normal "normal" { seed: u64, first: u64, mean: f64, std: f64 } (dst: Write);
+    Normal "normal", { seed: u64, first: u64, mean: f64, std: f64 } (dst: Write);
     /// In place: step number `step` (from 1) of an optimiser, with what its rule keeps: `kept1` is the first of those
     /// that [`StepRule`] names, and so on. All contiguous, of one shape, floats. A replay is the step after.
-    OptimizerStep "optimizer_step" { rule: StepRule, rate: f64, step: u64 }
+    OptimizerStep "optimizer_step", { rule: StepRule, rate: f64, step: u64 }
         (param: ReadWrite, grad: Read) (kept1: ReadWrite, kept2: ReadWrite, kept3: ReadWrite);
 }
 }
@@ -239,6 +238,12 @@ impl Kernel {
 }
 
 impl<V> Kernel<V> {
+    /// `dst = src`.
+    #[inline]
+    pub fn copy(src: V, dst: V) -> Self {
+        Kernel::Map { map: Map::Copy, src, dst }
+    }
+
     /// Every operand with what the kernel does to it.
     pub fn accesses(&self) -> Accesses<'_, V> {
         let mut accesses = Accesses { list: [const { None }; OPERANDS_MAX], len: 0 };

@@ -97,7 +97,7 @@ macro_rules! kernels {
         pub enum $kernels:ident $(also { $($(#[$part_doc:meta])* $part:ident,)* })? {
             $(
                 $(#[$doc:meta])*
-                $kernel:ident $name:literal { $($number:ident: $type:ty),* }
+                $kernel:ident $name:expr, { $($number:ident: $type:ty),* }
                 ($($view:ident: $access:expr),*) $(($($maybe:ident: $maybe_access:expr),*))?;
             )*
         }
@@ -111,9 +111,10 @@ macro_rules! kernels {
 
         impl<V> $kernels<V> {
             /// What reports call it.
+            #[allow(unused_variables)] // most are called as their kind is, whatever their numbers
             pub fn name(&self) -> &'static str {
                 match self {
-                    $($kernels::$kernel { .. } => $name,)*
+                    $($kernels::$kernel { $($number,)* .. } => $name,)*
                     $($($kernels::$part(part) => part.name(),)*)?
                 }
             }

@@ -138,24 +138,24 @@ pub enum Windowed {
     /// `image [B, G C, pixels]`, all with three spatial axes; or one of the others, by the transposed sums. Floats.
     /// `result` and `weights` are contiguous, `image` only if it is written. `scratch` has as many
     /// elements as `Device::conv_scratch` says.
-    Conv "conv" { op: ConvOp, window: Window, groups: usize } (
+    Conv "conv", { op: ConvOp, window: Window, groups: usize } (
         image: of(op, ConvOp::Image),
         weights: of(op, ConvOp::Weights),
         result: of(op, ConvOp::Result),
         scratch: Write
     );
     /// `columns [B, C K, L] = ` what the window sees of `image`, 0 outside it.
-    Unfold "unfold" { window: Window } (image: Read, columns: Write);
+    Unfold "unfold", { window: Window } (image: Read, columns: Write);
     /// `image = ` the sum of what each of its elements gave to `columns`.
-    Fold "fold" { window: Window } (columns: Read, image: Write);
+    Fold "fold", { window: Window } (columns: Read, image: Write);
     /// `dst [B, C, L]` from what lies under the window on `image [B, C, pixels]`, and in `ids` (u32) where the first
     /// largest element lies in its channel. Every place covers an element. `Mean`: floats.
-    Pool "pool" { op: PoolOp, window: Window, adaptive: bool } (image: Read, dst: Write) (ids: Write);
+    Pool "pool", { op: PoolOp, window: Window, adaptive: bool } (image: Read, dst: Write) (ids: Write);
     /// The gradient of an image from `grad [B, C, L]`: of `Max` if there are `ids`, else of `Mean`. All contiguous.
-    PoolGrad "pool_grad" { window: Window, adaptive: bool } (grad: Read, image: Write) (ids: Read);
+    PoolGrad "pool_grad", { window: Window, adaptive: bool } (grad: Read, image: Write) (ids: Read);
     /// `dst [B, C, h, w]` from `image [B, C, H, W]`, neither of them empty. `Linear`: floats.
-    Resize "resize" { op: ResizeOp, spacing: Spacing } (image: Read, dst: Write);
+    Resize "resize", { op: ResizeOp, spacing: Spacing } (image: Read, dst: Write);
     /// The gradient of an image from `grad [B, C, h, w]`, contiguous, as is `image`.
-    ResizeGrad "resize_grad" { op: ResizeOp, spacing: Spacing } (grad: Read, image: Write);
+    ResizeGrad "resize_grad", { op: ResizeOp, spacing: Spacing } (grad: Read, image: Write);
 }
 }

@@ -200,6 +200,17 @@ impl CudaDriver {
         answer.inspect_err(|_| drop(self.context.free(bytes, &self.streams[stream])))
     }
 
+    /// The answer of an operation that is several calls. Those before one that failed are no operation which others
+    /// would wait for, so the host does: their operands may be anybody's afterwards.
+    fn whole(&self, state: &DriverState, stream: usize, answer: Result<()>) -> Result<()> {
+        answer.inspect_err(|_| {
+            // What a section recorded goes with it.
+            if state.capture.is_none() {
+                let _ = self.streams[stream].synchronize(&self.context);
+            }
+        })
+    }
+
     /// Bytes for the driver's own use.
     fn own_bytes(&self, bytes: u64, stream: usize) -> Result<Address> {
         self.context.alloc(bytes as usize, &self.streams[stream]).map_err(|error| match error {
@@ -402,7 +413,8 @@ impl Driver for CudaDriver {
         let mut state = self.lock();
         match kernel {
             Kernel::Windowed(part @ Windowed::Conv { .. }) => {
-                conv::parts(part, &mut |part| self.launch_one(&mut state, stream, part))
+                let launched = conv::parts(part, &mut |part| self.launch_one(&mut state, stream, part));
+                self.whole(&state, stream, launched)
             }
             _ => self.launch_one(&mut state, stream, kernel),
         }
@@ -411,7 +423,8 @@ impl Driver for CudaDriver {
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()> {
         let address = dst.ptr().addr().get() as Address;
         let mut state = self.lock();
-        state.streams[stream].uploads.send(&self.context, &self.streams[stream], bytes, address)
+        let sent = state.streams[stream].uploads.send(&self.context, &self.streams[stream], bytes, address);
+        self.whole(&state, stream, sent)
     }
 
     fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Pending> {

@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{BitOp, Kernel, OwnedView, StepRule, UnaryOp, bias},
+    kernel::{BitOp, Kernel, Map, OwnedView, StepRule, bias},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -100,22 +100,8 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
         Kernel::Arange { dst, start, step } => {
             each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], resources)
         }
-        Kernel::Copy { src, dst } => {
-            map(Entry::Copy, dst.dtype(), 0, src, dst, resources).map(|launch| by_tiles(launch, resources))
-        }
-        Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, resources),
-        Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, resources),
-        Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, resources),
-        Kernel::Affine { src, dst, mul, add } => with_numbers(Entry::Affine, src, dst, [*mul, *add], resources),
-        Kernel::AffineAssign { dst, mul, add } => with_numbers(Entry::Affine, dst, dst, [*mul, *add], resources),
-        Kernel::Powf { src, dst, exponent } => with_numbers(Entry::Powf, src, dst, [*exponent, 0.0], resources),
-        Kernel::Divide { src, dst, number, first } => {
-            with_numbers(Entry::Divide, src, dst, [*number, f64::from(*first)], resources)
-        }
-        Kernel::DivideAssign { dst, number, first } => {
-            with_numbers(Entry::Divide, dst, dst, [*number, f64::from(*first)], resources)
-        }
-        Kernel::Clamp { src, dst, min, max } => with_numbers(Entry::Clamp, src, dst, [*min, *max], resources),
+        Kernel::Map { map, src, dst } => mapped(*map, src, dst, resources),
+        Kernel::MapAssign { map, dst } => mapped(*map, dst, dst, resources),
         Kernel::Binary { op, lhs, rhs, dst } => two(Entry::Binary, dst.dtype(), *op as u32, [lhs, rhs], dst, resources),
         Kernel::BinaryAssign { op, dst, rhs } => {
             two(Entry::Binary, dst.dtype(), *op as u32, [dst, rhs], dst, resources)
@@ -159,34 +145,23 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     }
 }
 
-/// The kernel that has a function.
-fn unary(op: UnaryOp) -> Entry {
-    if op.is_called() { Entry::Called } else { Entry::Unary }
+fn mapped(map: Map, src: &OwnedView, dst: &OwnedView, resources: &LaunchResources) -> Option<Launch> {
+    let dtype = if let Map::Cast = map { src.dtype() } else { dst.dtype() };
+    let (entry, op, numbers) = match map {
+        Map::Unary(op) => (if op.is_called() { Entry::Called } else { Entry::Unary }, op as u32, [0.0; 2]),
+        Map::Affine { mul, add } => (Entry::Affine, 0, [mul, add]),
+        Map::Powf(exponent) => (Entry::Powf, 0, [exponent, 0.0]),
+        Map::Divide { number, first } => (Entry::Divide, 0, [number, f64::from(first)]),
+        Map::Clamp { min, max } => (Entry::Clamp, 0, [min, max]),
+        Map::Copy => (Entry::Copy, 0, [0.0; 2]),
+        Map::Cast => (Entry::Cast, dtype_number(dst.dtype()), [0.0; 2]),
+    };
+    let launch = each(entry, dtype, op, dst, [Some(src), None, None], numbers, resources)?;
+    Some(if let Map::Copy = map { by_tiles(launch, resources) } else { launch })
 }
 
 fn blocks(items: u64, for_each: u64, resources: &LaunchResources) -> u64 {
     items.div_ceil(for_each).clamp(1, resources.blocks)
-}
-
-fn map(
-    entry: Entry,
-    dtype: DType,
-    op: u32,
-    src: &OwnedView,
-    dst: &OwnedView,
-    resources: &LaunchResources,
-) -> Option<Launch> {
-    each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], resources)
-}
-
-fn with_numbers(
-    entry: Entry,
-    src: &OwnedView,
-    dst: &OwnedView,
-    numbers: [f64; 2],
-    resources: &LaunchResources,
-) -> Option<Launch> {
-    each(entry, dst.dtype(), 0, dst, [Some(src), None, None], numbers, resources)
 }
 
 fn two(

@@ -45,7 +45,7 @@ use crate::base::{
     call::Call,
     env,
     error::{Error, Result},
-    units,
+    system, units,
 };
 use crate::device::{
     budget::MemoryStats,
@@ -138,7 +138,8 @@ impl Cuda {
     /// The device with this number; opened by the first call, and the same one after that.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] if there is no driver or no such device; [`Error::Device`] if it cannot be opened.
+    /// [`Error::DeviceUnavailable`] if there is no driver or no such device; [`Error::Device`] if it cannot be opened;
+    /// [`Error::Forked`].
     #[track_caller]
     pub fn new(ordinal: usize) -> Result<Self> {
         Call::here("Cuda::new").named(Self::open(ordinal, None))
@@ -146,6 +147,9 @@ impl Cuda {
 
     /// As [`Cuda::new`]; with a configuration, a further device of its own on the same hardware.
     pub(crate) fn open(ordinal: usize, config: Option<CudaConfig>) -> Result<Self> {
+        if system::is_forked_child() {
+            return Err(Error::forked("Cuda::new"));
+        }
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if config.is_none()
             && let Some(found) = open.iter().find(|inner| inner.ordinal == ordinal)

@@ -10,6 +10,7 @@ use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result},
+    system,
 };
 use crate::device::{
     cuda::{
@@ -191,7 +192,8 @@ impl fmt::Debug for NcclRank {
 
 impl Drop for NcclRank {
     fn drop(&mut self) {
-        if self.rank.is_some() {
+        // A forked child leaves what is its parent's as it is.
+        if self.rank.is_some() && !system::is_forked_child() {
             // What failed is the answer of the next waiting call, here too.
             let _ = self.device.synchronize();
             self.abort();

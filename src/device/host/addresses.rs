@@ -127,7 +127,7 @@ impl HostAddresses {
         let span = work::of_call(|| self.store.take(size))?.span;
         let fresh = self.store.ranges.write(Span::new(span.ptr(), bytes));
         self.misses += u64::from(fresh > 0);
-        self.fresh += fresh as u64;
+        self.fresh = self.fresh.saturating_add(fresh as u64);
         Some(span)
     }
 

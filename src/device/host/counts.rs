@@ -49,6 +49,8 @@ pub(super) struct Share {
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
+/// The most bytes that all threads but one keep to themselves.
+static OTHERS: AtomicI64 = AtomicI64::new(0);
 static FREE_SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
 
 impl Share {
@@ -56,7 +58,9 @@ impl Share {
         let free = FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         free.unwrap_or_else(|| {
             let share: &'static Share = Box::leak(Box::default());
-            SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+            let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+            OTHERS.store(DELTA_BYTES * shares.len() as i64, Ordering::Relaxed);
+            shares.push(share);
             share
         })
     }
@@ -85,8 +89,9 @@ impl Share {
     /// The thread ends. Under the lock that whoever sums holds: it may end a moment after who waited for it goes on.
     pub(super) fn give_back(&'static self) {
         let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle();
+        let seen = self.move_all();
         drop(shares);
+        note_peak(seen);
         FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -97,11 +102,18 @@ impl Share {
 
     /// Moves the difference to the common count.
     #[cold]
+    #[inline(never)]
     fn settle(&self) {
+        note_peak(self.move_all());
+    }
+
+    /// As [`Share::settle`]. Returns the most that the common count and the difference were together before.
+    fn move_all(&self) -> i64 {
         let delta = self.active();
         Share::add(&self.settled, delta);
-        let before = COUNTS.active.fetch_add(delta, Ordering::Relaxed);
-        COUNTS.peak.fetch_max(before + self.high.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        // First of the two, so that nobody who sums finds the bytes in both.
+        let high = self.high.swap(0, Ordering::Relaxed);
+        COUNTS.active.fetch_add(delta, Ordering::Relaxed) + high
     }
 
     /// Counts bytes of a new block.
@@ -114,6 +126,17 @@ impl Share {
                 self.settle();
             }
         }
+    }
+}
+
+/// So many bytes were active, without those that other threads keep to themselves. Where that may be a peak it is
+/// looked how many these are at most.
+fn note_peak(seen: i64) {
+    let may_be_peak = seen + OTHERS.load(Ordering::Relaxed) > COUNTS.peak.load(Ordering::Relaxed);
+    // In a forked child another thread of the parent may have the lock for ever.
+    if may_be_peak && !system::is_forked_child() {
+        let others = sum(|share| share.high.load(Ordering::Relaxed));
+        COUNTS.peak.fetch_max(seen + others, Ordering::Relaxed);
     }
 }
 
@@ -165,7 +188,7 @@ impl Grant<'_> {
         match self {
             Grant::Uncounted(share) => share.charge(bytes),
             Grant::Counted(active) => {
-                COUNTS.peak.fetch_max(active, Ordering::Relaxed);
+                note_peak(active);
                 COUNTS.total.fetch_add(bytes as i64, Ordering::Relaxed);
             }
         }
@@ -240,7 +263,7 @@ pub(super) fn discharge(share: Option<&Share>, bytes: usize) {
             }
         }
         None => {
-            COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed);
+            note_peak(COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed));
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct HostPool {
     /// Bytes that it keeps resident beyond the recent peak at least: 24 MiB if not said. Of both up to three times as
     /// much, where much of what goes back to the system is soon asked for again.
     pub kept_bytes: usize,
-    /// Bytes of the address space that it asks for at least: 1 GiB if not said.
+    /// Bytes of the address space that it asks for at least, rounded up to whole pages: 1 GiB if not said.
     pub range_bytes: usize,
 }
 
@@ -429,7 +429,7 @@ impl<S: Source> Store<S> {
     #[cold]
     fn range(&mut self, size: usize) -> Option<u32> {
         // Few and large: blocks of two ranges never become one, and what is free at their ends serves nobody.
-        let roomy = self.plan.range_bytes.max(self.owned).max(size);
+        let roomy = self.large.segment_size(size).max(self.owned);
         let map = |ranges: &mut S, bytes: usize| ranges.map(bytes.checked_add(HUGE)?);
         let (bytes, start) = match map(&mut self.ranges, roomy) {
             Some(start) => (roomy, start),

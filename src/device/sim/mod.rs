@@ -31,8 +31,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::base::{
-    error::Result,
+    error::{Error, Result},
     sync::{AtomicU64, Ordering},
+    system,
 };
 use crate::device::{
     budget::{AllocError, MemoryStats},
@@ -58,8 +59,8 @@ pub struct SimConfig {
     pub streams: usize,
     /// Bytes of the device. 1 GiB if not said.
     pub memory_bytes: u64,
-    /// Bytes asked of the driver at once, to be divided into blocks. 0, if not said: each block is asked for alone,
-    /// so that the checker names it.
+    /// Bytes asked of the driver at once, rounded up to a multiple of 256, to be divided into blocks. 0, if not said:
+    /// each block is asked for alone, so that the checker names it.
     pub segment_bytes: usize,
     /// Draws the order in which streams run.
     pub seed: u64,
@@ -96,7 +97,8 @@ impl Asynchronous for Sim {
 
 /// A simulated device. Cheap to clone; it lives as long as any array on it.
 ///
-/// Arrays use it through [`Device::Sim`](crate::Device::Sim); the methods here are what a test asks it.
+/// Arrays use it through [`Device::Sim`](crate::Device::Sim); the methods here are what a test asks it. In a forked
+/// child they say nothing, and do nothing.
 #[derive(Clone)]
 pub struct Sim(Arc<SimInner>);
 
@@ -141,17 +143,17 @@ impl Sim {
 
     /// What the checker objected to so far: the first 4096 findings, in order of submission.
     pub fn violations(&self) -> Vec<Violation> {
-        self.0.device.driver().lock().checker.violations().to_vec()
+        unforked(|| self.0.device.driver().lock().checker.violations().to_vec())
     }
 
     /// Driver calls made so far.
     pub fn calls(&self) -> SimCalls {
-        self.0.device.driver().lock().calls
+        unforked(|| self.0.device.driver().lock().calls)
     }
 
     /// Kernels and uploads that were submitted and have not run.
     pub fn pending(&self) -> usize {
-        self.0.device.driver().lock().pending()
+        unforked(|| self.0.device.driver().lock().pending())
     }
 
     /// Lets the `n`-th driver call from now, counted from 1, fail with [`Error::Device`]; `None` takes that
@@ -159,7 +161,7 @@ impl Sim {
     ///
     /// [`Error::Device`]: crate::Error::Device
     pub fn fail_call(&self, n: Option<u64>) {
-        self.0.device.driver().lock().fail_in = n;
+        unforked(|| self.0.device.driver().lock().fail_in = n);
     }
 
     /// Refuses the `n`-th request for bytes from now, counted from 1, as if memory were exhausted, even if
@@ -186,15 +188,19 @@ impl Sim {
     /// # Errors
     /// A failed driver call; else the first failure of a kernel that ran since the last report, for example
     /// an index out of range. Whatever waits first reports it, once: this, or the read of an array.
+    /// [`Error::Forked`].
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let site = Location::caller();
+        if system::is_forked_child() {
+            return Err(Error::forked("synchronize"));
+        }
         self.0.device.synchronize().map_err(|error| blame(error, site))
     }
 
     /// Bytes in use and kept.
     pub fn stats(&self) -> MemoryStats {
-        self.0.device.stats()
+        unforked(|| self.0.device.stats())
     }
 
     pub(crate) fn largest_free(&self) -> u64 {
@@ -203,7 +209,7 @@ impl Sim {
 
     /// Takes the peak as of now.
     pub fn reset_peak(&self) {
-        self.0.device.reset_peak();
+        unforked(|| self.0.device.reset_peak());
     }
 
     pub(crate) fn raise_peak(&self, to: u64) {
@@ -212,13 +218,13 @@ impl Sim {
 
     /// The most bytes that live arrays may take, or none. Returns the limit before.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
-        self.0.device.set_limit(bytes)
+        unforked(|| self.0.device.set_limit(bytes))
     }
 
     /// Waits for everything submitted and gives back the bytes kept for reuse. Returns how many. A driver
     /// call that fails on the way ends it early, and is the answer of the next call that waits.
     pub fn trim(&self) -> u64 {
-        self.0.device.trim()
+        unforked(|| self.0.device.trim())
     }
 
     /// Bytes for an array: uninitialised, or zeroed, which is a kernel; and the size of their block.
@@ -228,6 +234,11 @@ impl Sim {
         }
         self.reserve(bytes, zeroed)
     }
+}
+
+/// What `f` says, or nothing: in a forked child somebody may have had a lock when it was forked, and has it for ever.
+fn unforked<R: Default>(f: impl FnOnce() -> R) -> R {
+    if system::is_forked_child() { R::default() } else { f() }
 }
 
 #[cfg(test)]

@@ -368,7 +368,7 @@ fn uses_after_the_end_and_overlaps_are_found_and_harmless() {
     sim.free(dead.span());
     assert!(by(None, "free"));
     let b = filled(&sim, 8, 1.0);
-    let overlapping = Kernel::Copy { src: view_of(&b), dst: view_of(&b) };
+    let overlapping = Kernel::copy(view_of(&b), view_of(&b));
     assert!(matches!(sim.launch(&overlapping), Err(Error::Device { call: "launch", .. })));
     assert!(matches!(sim.violations().last(), Some(Violation::Overlap { block: 1, .. })));
 }

@@ -50,10 +50,18 @@ impl Driver for Addresses {
         // Relaxed: as above.
         let take = |left: u64| left.checked_sub(bytes as u64);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| AllocError::Exhausted)?;
+        // There are more addresses than a program asks for, but a recording may be of anything.
+        let next = |at: usize| at.checked_add(bytes);
         // Relaxed: as above.
-        self.given.fetch_add(bytes as u64, Ordering::Relaxed);
-        // Relaxed: as above. There are more addresses than a program asks for.
-        let at = NonZero::new(self.next.fetch_add(bytes, Ordering::Relaxed)).ok_or(AllocError::Exhausted)?;
+        let at = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().and_then(NonZero::new);
+        let Some(at) = at else {
+            // Relaxed: as above.
+            self.left.fetch_add(bytes as u64, Ordering::Relaxed);
+            return Err(AllocError::Exhausted);
+        };
+        let given = |given: u64| Some(given.saturating_add(bytes as u64));
+        // Relaxed: as above.
+        let _ = self.given.fetch_update(Ordering::Relaxed, Ordering::Relaxed, given);
         Ok(NonNull::without_provenance(at))
     }
 

@@ -32,7 +32,7 @@ impl<D: Driver> AsyncDevice<D> {
 
     /// An error for the section on this thread, if there is one, and for the caller.
     #[cold]
-    fn refuse(&self, state: &mut DeviceState, what: &str, instead: &str) -> Error {
+    pub(super) fn refuse(&self, state: &mut DeviceState, what: &str, instead: &str) -> Error {
         match &mut state.section {
             Some(section) if section.is_here() => {
                 let what = format!("{what} cannot be part of a captured section; {instead}");

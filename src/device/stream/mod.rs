@@ -41,7 +41,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    error::{Error, Result},
+    system,
+};
 use crate::device::{
     budget::{AllocError, MemoryStats},
     kernel::{Access, Kernel, OwnedView},
@@ -247,6 +250,10 @@ impl<D: Driver> AsyncDevice<D> {
         let stream = state.streams.current();
         let operands = || accesses.iter().map(|(view, access)| (view.span(), access));
         if self.may_submit(state, stream, "work")? {
+            // No graph keeps them: they go with their keeper. Invariant I11 (design.md).
+            if operands().any(|(span, _)| span.bytes() > 0 && state.pool.owned(span).is_none()) {
+                return Err(self.refuse(state, "memory of others", "copy it before"));
+            }
             let launched = self.driver.launch(stream, kernel);
             if let Some(section) = &mut state.section {
                 launched.inspect_err(|error| section.failed(error))?;
@@ -412,6 +419,9 @@ impl<D: Driver> AsyncDevice<D> {
 impl<D: Driver> Drop for AsyncDevice<D> {
     /// Nobody has a block or a graph any more: each holds the device.
     fn drop(&mut self) {
-        self.trim();
+        // A forked child gives nothing back: what waits there was submitted by its parent.
+        if !system::is_forked_child() {
+            self.trim();
+        }
     }
 }

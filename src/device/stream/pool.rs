@@ -74,7 +74,7 @@ impl Pool {
     pub(super) fn give(&mut self, number: u32, stream: usize, bytes: usize) -> (Span, usize) {
         self.stats.active += bytes as u64;
         self.stats.peak = self.stats.peak.max(self.stats.active);
-        self.stats.total += bytes as u64;
+        self.stats.total = self.stats.total.saturating_add(bytes as u64);
         let status = self.status_mut(number);
         (status.state, status.home) = (BlockState::Owned, stream as u8);
         self.stats.used += self.block(number).bytes as u64;
@@ -146,7 +146,7 @@ impl Pool {
             self.stats.active -= span.bytes() as u64;
             self.stats.used -= bytes as u64;
         }
-        if pins > 0 || matches!(self.status(number).mark, SectionMark::Read | SectionMark::Written) {
+        if pins > 0 || self.is_used_in_section(number) {
             self.status_mut(number).state = BlockState::Kept;
             self.stats.captured += bytes as u64;
         } else {
@@ -165,6 +165,11 @@ impl Pool {
     pub(super) fn rest_of(&self, number: u32) -> Option<u32> {
         let after = self.block(number).after;
         (after != 0 && self.is_free_in_section(after)).then_some(after)
+    }
+
+    /// Whether the section that is being captured uses a block that it did not ask for itself.
+    fn is_used_in_section(&self, number: u32) -> bool {
+        matches!(self.status(number).mark, SectionMark::Read | SectionMark::Written)
     }
 
     fn is_free_in_section(&self, number: u32) -> bool {
@@ -214,13 +219,14 @@ impl Pool {
         Vec::new()
     }
 
-    /// A graph that touched these blocks is gone.
+    /// A graph that touched these blocks is gone. Those that a section uses which is being captured meanwhile stay with
+    /// that, whose end pins them or lets them go.
     pub(super) fn unpin(&mut self, blocks: &[(u32, bool)]) {
         for &(number, _) in blocks {
             let block = self.block_mut(number);
             block.pins -= 1;
             let (pins, bytes) = (block.pins, block.bytes);
-            if pins == 0 && self.status(number).state == BlockState::Kept {
+            if pins == 0 && self.status(number).state == BlockState::Kept && !self.is_used_in_section(number) {
                 self.stats.captured -= bytes as u64;
                 self.retire(number);
             }

@@ -34,9 +34,9 @@ impl Timeline {
             let Span { bytes, ref owner, ref device, .. } = self.spans[i];
             let (name, line) = (quoted(&on_device(owner, device)), quoted(&self.spans[i].line()));
             let count = now.entry((owner, device)).or_default();
-            *count = if starts { *count + bytes } else { *count - bytes };
+            *count = if starts { count.saturating_add(bytes) } else { count.saturating_sub(bytes) };
             let (time, phase) = (micros(at), if starts { "b" } else { "e" });
-            let count = *count * self.sample.max(1);
+            let count = count.saturating_mul(self.sample.max(1));
             write!(out, ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{time},\"name\":{name},\"args\":{{\"bytes\":{count}}}}}")?;
             write!(out, ",\n{{\"ph\":\"{phase}\",\"cat\":\"bytes\",\"id\":{i},\"pid\":1,\"tid\":1,\"ts\":{time}")?;
             write!(out, ",\"name\":{line},\"args\":{{\"bytes\":{bytes},\"owner\":{name}}}}}")?;
@@ -57,15 +57,17 @@ impl Timeline {
     /// The bytes alive at the end, as folded stacks for flame graphs: `owner;line bytes` in each line, by name, with
     /// the device before the owner where it is not the host.
     pub fn to_folded(&self) -> String {
-        // A semicolon ends a frame.
-        let frame = |name: &str| name.replace(';', ",");
+        // A semicolon ends a frame, and a line break the stack.
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let frame = |name: &str| name.replace(';', ",").chars().map(plain).collect::<String>();
         let mut stacks: BTreeMap<(String, String), u64> = BTreeMap::new();
         for span in self.spans.iter().filter(|span| span.end.is_none()) {
             let owner = match &*span.device {
                 "cpu" => frame(&span.owner),
                 device => format!("{device};{}", frame(&span.owner)),
             };
-            *stacks.entry((owner, frame(&span.line()))).or_default() += span.bytes * self.sample.max(1);
+            let bytes = stacks.entry((owner, frame(&span.line()))).or_default();
+            *bytes = bytes.saturating_add(span.bytes.saturating_mul(self.sample.max(1)));
         }
         stacks.into_iter().map(|((owner, line), bytes)| format!("{owner};{line} {bytes}\n")).collect()
     }
@@ -79,7 +81,7 @@ impl Timeline {
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
     pub fn write_pytorch_snapshot(&self, out: &mut impl Write) -> io::Result<()> {
         let mut pickle = Pickle { out, frames: BTreeMap::new() };
-        let total: u64 = self.spans.iter().map(|span| span.bytes).sum();
+        let total = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
         if total >= 1 << 53 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
         }

@@ -282,7 +282,7 @@ impl Timeline {
             now = self.after(step, now);
             peak = peak.max(now);
         }
-        peak * self.sample.max(1)
+        peak.saturating_mul(self.sample.max(1))
     }
 
     /// Starts and ends by time.
@@ -290,10 +290,10 @@ impl Timeline {
         Steps::new(&self.spans)
     }
 
-    /// What `now` bytes are after a step.
+    /// What `now` bytes are after a step. Spans are the program's to change.
     fn after(&self, step: Step, now: u64) -> u64 {
         let bytes = self.spans[step.span].bytes;
-        if step.starts { now + bytes } else { now - bytes }
+        if step.starts { now.saturating_add(bytes) } else { now.saturating_sub(bytes) }
     }
 
     /// The bytes of each group at so many moments, each that of the peak of its part of the run: the largest groups,
@@ -317,7 +317,7 @@ impl Timeline {
             }
             at = peak;
             for (all, &value) in bytes.iter_mut().zip(&now) {
-                all.push(value * self.sample.max(1));
+                all.push(value.saturating_mul(self.sample.max(1)));
             }
         }
         let mut named: Vec<Series> =
@@ -325,7 +325,7 @@ impl Timeline {
         sort_by(&mut named, |a, b| (b.bytes.iter().max(), &a.name).cmp(&(a.bytes.iter().max(), &b.name)));
         if named.len() > most {
             let rest = named.split_off(most);
-            let sum = |moment: usize| rest.iter().map(|series| series.bytes[moment]).sum();
+            let sum = |moment: usize| rest.iter().fold(0u64, |sum, series| sum.saturating_add(series.bytes[moment]));
             named.push(Series { name: format!("{} others", rest.len()), bytes: (0..moments).map(sum).collect() });
         }
         named
@@ -334,7 +334,7 @@ impl Timeline {
     /// For each of so many parts of the run how many steps there are until its peak.
     fn peaks(&self, moments: usize) -> Vec<usize> {
         let (mut now, mut at, mut steps) = (0u64, 0, self.steps().peekable());
-        let part = |moment: usize| ((self.end + 1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
+        let part = |moment: usize| (self.end.saturating_add(1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
         (0..moments)
             .map(|moment| {
                 let (mut peak, mut place) = (now, at);

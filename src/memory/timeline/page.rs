@@ -97,11 +97,12 @@ impl Timeline {
         let alive_at = |span: &Span, at: u64| span.start <= at && span.end.is_none_or(|end| end > at);
         for span in &self.spans {
             let row = rows.entry((span.line(), on_device(&span.owner, &span.device))).or_default();
-            row.arrays += self.sample.max(1);
-            row.bytes += span.bytes * self.sample.max(1);
+            let (arrays, bytes) = (self.sample.max(1), span.bytes.saturating_mul(self.sample.max(1)));
+            row.arrays = row.arrays.saturating_add(arrays);
+            row.bytes = row.bytes.saturating_add(bytes);
             if span.end.is_none() {
-                row.live += self.sample.max(1);
-                row.live_bytes += span.bytes * self.sample.max(1);
+                row.live = row.live.saturating_add(arrays);
+                row.live_bytes = row.live_bytes.saturating_add(bytes);
             }
             row.early += u64::from(alive_at(span, at(1)));
             row.half += u64::from(alive_at(span, at(2)));

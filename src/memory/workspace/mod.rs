@@ -329,12 +329,18 @@ impl Workspace {
     /// As of [`Workspace::enter`].
     #[track_caller]
     pub fn default_for_current_thread() -> Result<Self> {
+        let call = Call::here("workspace");
+        call.named(switch::check(call.op))?;
         let config = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         Self::for_current_thread(DEFAULT_WORKSPACE, &config)
     }
 
-    /// The configuration that default workspaces made from now on have, on all threads.
+    /// The configuration that default workspaces made from now on have, on all threads. Nothing happens in a forked
+    /// child: somebody may have had the lock when it was forked.
     pub fn set_default_configuration(config: WorkspaceConfig) {
+        if switch::forked() {
+            return;
+        }
         *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
     }
 

@@ -15,7 +15,7 @@
 //!
 //! Nothing here touches memory: offsets and lengths, as in `sizing.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::base::order::{places_by, sort_by_key};
@@ -178,7 +178,7 @@ impl Planner {
     #[inline(never)]
     pub(crate) fn begin(&mut self) {
         self.requests.clear();
-        self.gaps.0.clear();
+        self.gaps = Gaps::default();
         (self.alive, self.alive_max) = (0, 0);
         (self.left, self.exact) = (None, true);
         self.followed = (!self.plans.is_empty()).then_some(0);
@@ -253,8 +253,12 @@ impl Planner {
 
     /// The last request, which noted this, was not met after all.
     pub(crate) fn take_back(&mut self, mark: u32) {
+        let was_most = self.alive == self.alive_max;
         self.ended(mark);
         self.requests.pop();
+        if was_most {
+            self.alive_max = alive(&Life::all(&self.requests, &[]));
+        }
     }
 
     /// The storage of a request of the running cycle, which noted this, ended.
@@ -494,9 +498,16 @@ fn place_in_order(lives: &[Life], fixed: &[usize], order: &[usize]) -> Vec<usize
     offsets
 }
 
+/// Gaps that are looked at one by one.
+const FEW_GAPS: usize = 64;
+
 /// What is free between what lives: offsets and bytes.
 #[derive(Debug, Default)]
-struct Gaps(BTreeMap<usize, usize>);
+struct Gaps {
+    all: BTreeMap<usize, usize>,
+    /// Bytes and offsets of all, once there were more than a few.
+    by_size: BTreeSet<(usize, usize)>,
+}
 
 impl Gaps {
     /// Between the requests that live, below the end of the last one.
@@ -511,7 +522,7 @@ impl Gaps {
             live.into_iter().map(|request| (request.offset, request.offset + request.bytes)).chain([(end, end)])
         {
             if from > at {
-                gaps.0.insert(at, from - at);
+                gaps.insert(at, from - at);
             }
             at = at.max(to);
         }
@@ -521,32 +532,57 @@ impl Gaps {
     /// The smallest that holds so many bytes; else the one that ends at `end`, if what follows it up to `size` holds
     /// the rest; else `end`.
     fn take(&mut self, bytes: usize, end: usize, size: usize) -> usize {
-        let fits = self.0.iter().filter(|&(_, &free)| free >= bytes).min_by_key(|&(_, &free)| free);
-        if let Some((&at, &free)) = fits {
-            self.0.remove(&at);
+        if let Some((at, free)) = self.smallest(bytes) {
+            self.remove(at);
             if free > bytes {
-                self.0.insert(at + bytes, free - bytes);
+                self.insert(at + bytes, free - bytes);
             }
             return at;
         }
-        match self.0.last_key_value() {
+        match self.all.last_key_value() {
             Some((&at, &free)) if at + free == end && bytes <= size && at <= size - bytes => {
-                self.0.pop_last();
+                self.remove(at);
                 at
             }
             _ => end,
         }
     }
 
+    /// The smallest that holds so many bytes, the first of several: its offset and bytes.
+    fn smallest(&self, bytes: usize) -> Option<(usize, usize)> {
+        if self.by_size.is_empty() {
+            let fits = self.all.iter().filter(|&(_, &free)| free >= bytes).min_by_key(|&(_, &free)| free);
+            return fits.map(|(&at, &free)| (at, free));
+        }
+        self.by_size.range((bytes, 0)..).next().map(|&(free, at)| (at, free))
+    }
+
+    fn insert(&mut self, at: usize, free: usize) {
+        self.all.insert(at, free);
+        if !self.by_size.is_empty() {
+            self.by_size.insert((free, at));
+        } else if self.all.len() > FEW_GAPS {
+            self.by_size = self.all.iter().map(|(&at, &free)| (free, at)).collect();
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<usize> {
+        let free = self.all.remove(&at)?;
+        self.by_size.remove(&(free, at));
+        Some(free)
+    }
+
     /// These bytes are free.
     fn give(&mut self, mut offset: usize, mut bytes: usize) {
-        if let Some((&before, &free)) = self.0.range(..offset).next_back().filter(|&(&at, &free)| at + free == offset) {
+        let before = self.all.range(..offset).next_back().map(|(&at, &free)| (at, free));
+        if let Some((before, free)) = before.filter(|(at, free)| at + free == offset) {
+            self.by_size.remove(&(free, before));
             (offset, bytes) = (before, free + bytes);
         }
-        if let Some(free) = self.0.remove(&(offset + bytes)) {
+        if let Some(free) = self.remove(offset + bytes) {
             bytes += free;
         }
-        self.0.insert(offset, bytes);
+        self.insert(offset, bytes);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::base::{
     shape::{Dims, Few, Shape},
 };
 use crate::memory::{
+    node::forget_kept,
     proxy::Proxy,
     registry::{Parts, Pinned},
 };
@@ -217,6 +218,8 @@ impl Proxy {
                 move |grad: &Proxy, needs: [bool; 3]| operands.gradients(call.op, &|values| vjp(grad, values, needs))
             });
             if node.is_none() {
+                // Of what the caller kept for it.
+                forget_kept();
                 return Ok(None);
             }
             let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };

@@ -27,6 +27,7 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::BufferMut,
+    cpu::few::{self, FEW},
     graph::{blame, is_capturing},
     host,
     kernel::{Kernel, Map, View},
@@ -300,11 +301,14 @@ fn storage_at_once(
     }
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
-    let (mut buffer, mark) = workspace().unwrap_or_else(|| Ok((device.alloc(bytes, zeroed)?, UNPLANNED)))?;
-    if zeroed && buffer.part().is_some() {
-        buffer.as_mut().zero().map_err(NoBytes::Failed)?;
+    let (buffer, mark) = workspace().unwrap_or_else(|| Ok((device.alloc(bytes, zeroed)?, UNPLANNED)))?;
+    let is_dirty = zeroed && buffer.part().is_some();
+    let mut storage = Storage::new(context, op, buffer, mark).map_err(NoBytes::Failed)?;
+    // The storage's end tells the workspace, also if this fails.
+    if is_dirty && let Some(bytes) = storage.own_buffer() {
+        bytes.zero().map_err(NoBytes::Failed)?;
     }
-    Storage::new(context, op, buffer, mark).map_err(NoBytes::Failed)
+    Ok(storage)
 }
 
 /// The budget that bytes for a new array are charged to: that of its owner. Steps of a composed operation charge that
@@ -546,7 +550,8 @@ pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_,
         match compose(call, first, &mut || Ok(results[at].clone())) {
             Ok(result) => results[at] = result,
             Err(error) => {
-                results.iter().for_each(Proxy::close);
+                // The first operand may be among them.
+                results.iter().filter(|result| result.key() != first.key()).for_each(Proxy::close);
                 return Err(error);
             }
         }
@@ -580,11 +585,16 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
+    /// Puts back who pays, also after a panic.
+    struct Payer(u32);
+    impl Drop for Payer {
+        fn drop(&mut self) {
+            with_context(|context| context.payer.set(self.0));
+        }
+    }
     let _restore = Restore(COMPOSITE.take());
-    let payer = with_context(|context| context.payer.replace(0));
-    let answer = f();
-    with_context(|context| context.payer.set(payer));
-    answer
+    let _payer = Payer(with_context(|context| context.payer.replace(0)));
+    f()
 }
 
 #[cold]
@@ -664,12 +674,38 @@ where
         let (dtype, mut other) = (dtype(a.dtype)?, None);
         let layout = dense(a.layout, &mut other);
         let own = a.storage.buffer();
-        let storage = allocate(context, call.op, own.device(), dtype, layout.shape(), false)?;
-        let (from, to) = (view_of(own, a.dtype, a.layout), output_view(&storage, dtype, layout));
-        launch(own.device(), &map.kernel(from, to))?;
+        let mut storage = allocate(context, call.op, own.device(), dtype, layout.shape(), false)?;
+        if !on_the_spot(map, &a, dtype, &mut storage) {
+            let (src, dst) = (view_of(own, a.dtype, a.layout), output_view(&storage, dtype, layout));
+            launch(own.device(), &Kernel::Map { map, src, dst })?;
+        }
         let node = record(&[&a], || vjp(&a, &OutputParts { storage: &storage, layout }));
         adopt_parts(call, context, Parts { dtype, layout, storage, node }, src)
     })
+}
+
+/// Computes a few dense numbers of the host without a kernel. `false` if the operand is another.
+#[inline(never)]
+fn on_the_spot(map: Map, a: &Pinned<'_>, dtype: DType, out: &mut Storage) -> bool {
+    if dtype != a.dtype {
+        return false;
+    }
+    let Some(result) = few_bytes(out, dtype) else { return false };
+    dense_part(a, a.layout, result.len()).is_some_and(|src| few::map(map, dtype, src, result))
+}
+
+/// The bytes of a result on the host that has few elements.
+#[inline(always)]
+pub(crate) fn few_bytes(out: &mut Storage, dtype: DType) -> Option<&mut [u8]> {
+    let most = FEW * dtype.size_in_bytes();
+    out.own_buffer().and_then(BufferMut::on_host).filter(|result| result.len() <= most)
+}
+
+/// The bytes of an operand on the host, so many, if its elements follow each other there.
+#[inline(always)]
+pub(crate) fn dense_part<'p>(array: &Pinned<'p>, layout: &Layout, bytes: usize) -> Option<&'p [u8]> {
+    let start = layout.offset() * array.dtype.size_in_bytes();
+    array.host_bytes().filter(|_| layout.is_contiguous())?.get(start..start.checked_add(bytes)?)
 }
 
 /// What a derivative may save of the result.

@@ -11,7 +11,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel, View},
+    kernel::{BinaryOp, Kernel, Map, View},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -149,7 +149,8 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
 /// `x / number`, in place, of floats.
 pub(crate) fn divide_in_place(call: Call, x: &Proxy, number: f64) -> Result<Proxy> {
     let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::float(call, d.dtype).map(drop);
-    into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::DivideAssign { dst, number, first: false }))?;
+    let map = Map::Divide { number, first: false };
+    into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::MapAssign { map, dst }))?;
     Ok(x.clone())
 }
 
@@ -162,8 +163,9 @@ impl Proxy {
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
         let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::number("affine_", d.dtype).map(drop);
+        let map = Map::Affine { mul, add };
         into(Call::here("affine_"), self, [], &fits, &|device, dst, []| {
-            launch(device, &Kernel::AffineAssign { dst, mul, add })
+            launch(device, &Kernel::MapAssign { map, dst })
         })?;
         Ok(self.clone())
     }
@@ -205,7 +207,7 @@ impl Proxy {
             check::same_dtype(call, d, s)?;
             check::same_shape(call, d.layout.shape(), s.layout.shape(), EXCHANGED)
         };
-        into(call, self, [src], &fits, &|device, dst, [src]| launch(device, &Kernel::Copy { src, dst }))
+        into(call, self, [src], &fits, &|device, dst, [src]| launch(device, &Kernel::copy(src, dst)))
     }
 }
 

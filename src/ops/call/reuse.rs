@@ -13,7 +13,7 @@ use crate::base::{
 };
 use crate::device::{
     graph::is_capturing,
-    kernel::{BinaryOp, Kernel, UnaryOp},
+    kernel::{BinaryOp, Kernel, Map},
 };
 use crate::memory::{
     owner::Owner,
@@ -80,15 +80,7 @@ pub(crate) fn is_recorded(operand: &ArrayRef<'_>) -> bool {
 /// What is done to the operand that is given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    Unary(UnaryOp),
-    Affine {
-        mul: f64,
-        add: f64,
-    },
-    Divide {
-        number: f64,
-        first: bool,
-    },
+    Map(Map),
     /// With the other operand on the right.
     Binary(BinaryOp),
 }
@@ -172,9 +164,7 @@ pub(crate) fn write_in_place(
             other.map(|other| view_of(other.storage.buffer(), other.dtype, wide.as_ref().unwrap_or(other.layout)));
         let dst = output_view(&taken.storage, taken.dtype, &taken.layout);
         let kernel = match (change, other) {
-            (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
-            (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },
-            (Change::Divide { number, first }, _) => Kernel::DivideAssign { dst, number, first },
+            (Change::Map(map), _) => Kernel::MapAssign { map, dst },
             (Change::Binary(op), Some(rhs)) => Kernel::BinaryAssign { op, dst, rhs },
             (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
         };

@@ -11,8 +11,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::{
-    buffer::BufferMut,
-    cpu::few::{self, FEW},
+    cpu::few,
     kernel::{BinaryOp, Kernel, UnaryOp},
 };
 use crate::memory::{
@@ -24,8 +23,8 @@ use crate::ops::{
     call::{
         check,
         exec::{
-            adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, output_view, pin, record,
-            view_of,
+            adopt_parts, allocate, compose, compose_for, dense, dense_part, device, enter, few_bytes, launch, once,
+            output_view, pin, record, view_of,
         },
         inplace::{InPlace, assign, divide_in_place, filled_beside},
         make::failed,
@@ -131,19 +130,11 @@ fn node_of_result(call: Call, op: BinaryOp, x: Pinned<'_>, y: Pinned<'_>) -> Tra
 /// Computes a few dense numbers of the host without a kernel. `false` if the operands are others.
 #[inline]
 fn on_the_spot(op: BinaryOp, lhs: (Pinned<'_>, &Layout), rhs: (Pinned<'_>, &Layout), out: &mut Storage) -> bool {
-    let size = lhs.0.dtype.size_in_bytes();
-    let Some(result) = out.own_buffer().and_then(BufferMut::on_host).filter(|result| result.len() <= FEW * size) else {
-        return false;
-    };
-    let (Some(a), Some(b)) = (dense_part(lhs, result.len()), dense_part(rhs, result.len())) else { return false };
-    few::binary(op, lhs.0.dtype, a, b, result)
-}
-
-/// The bytes of an operand on the host, so many, if its elements follow each other there.
-#[inline(always)]
-fn dense_part<'p>((array, layout): (Pinned<'p>, &Layout), bytes: usize) -> Option<&'p [u8]> {
-    let start = layout.offset() * array.dtype.size_in_bytes();
-    array.host_bytes().filter(|_| layout.is_contiguous())?.get(start..start.checked_add(bytes)?)
+    let ((x, left), (y, right)) = (lhs, rhs);
+    let Some(result) = few_bytes(out, x.dtype) else { return false };
+    let bytes = result.len();
+    let (Some(a), Some(b)) = (dense_part(&x, left, bytes), dense_part(&y, right, bytes)) else { return false };
+    few::binary(op, x.dtype, a, b, result)
 }
 
 /// The gradients of both operands, each summed back to its operand's shape.

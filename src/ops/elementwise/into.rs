@@ -91,7 +91,7 @@ fn map_into(
     value: Once<'_, Proxy>,
 ) -> Result<()> {
     check::same_shape(call, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    kernel(call, out, [x], result, &|device, dst, [src]| launch(device, &map.kernel(src, dst)), value)
+    kernel(call, out, [x], result, &|device, dst, [src]| launch(device, &Kernel::Map { map, src, dst }), value)
 }
 
 /// # Written to an array that is there, and set in place

@@ -52,7 +52,13 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
     };
     let node =
         |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site));
-    match write_in_place(call, src, None, None, Reuse { change: Change::Unary(op), fits: &fits, node: &node })? {
+    match write_in_place(
+        call,
+        src,
+        None,
+        None,
+        Reuse { change: Change::Map(Map::Unary(op)), fits: &fits, node: &node },
+    )? {
         Reused::Output(result) => Ok(result),
         Reused::Not(src) => unary(&src, op, call.site),
     }
@@ -62,7 +68,7 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
 fn mapped<F>(
     call: Call,
     x: Operand<'_>,
-    (map, change): (Map, Change),
+    map: Map,
     dtype: impl Fn(DType) -> Result<DType>,
     keeps: bool,
     vjp: impl Fn(&ArrayRef<'_>) -> F,
@@ -79,7 +85,7 @@ where
                 free && dtype(a.dtype).is_ok()
             };
             let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], || vjp(a));
-            match write_in_place(call, x, None, None, Reuse { change, fits: &fits, node: &node })? {
+            match write_in_place(call, x, None, None, Reuse { change: Change::Map(map), fits: &fits, node: &node })? {
                 Reused::Output(result) => return Ok(result),
                 Reused::Not(x) => Operand::Owned(x),
             }
@@ -90,14 +96,12 @@ where
 
 /// `x * mul + add`, of an operand that may be given up.
 pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
-    let how = (Map::Affine { mul, add }, Change::Affine { mul, add });
     let vjp = |_: &ArrayRef<'_>| move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
-    mapped(call, x, how, |dtype| check::number(call, dtype), false, vjp)
+    mapped(call, x, Map::Affine { mul, add }, |dtype| check::number(call, dtype), false, vjp)
 }
 
 /// `x / number`, or `number / x` if the number is `first`, of floats, and of an operand that may be given up.
 pub(crate) fn quotient_of(call: Call, x: Operand<'_>, number: f64, first: bool) -> Result<Proxy> {
-    let how = (Map::Divide { number, first }, Change::Divide { number, first });
     let vjp = |a: &ArrayRef<'_>| {
         let saved = first.then(|| Saved::of(call, a));
         move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
@@ -110,7 +114,7 @@ pub(crate) fn quotient_of(call: Call, x: Operand<'_>, number: f64, first: bool) 
             Ok(one(grad.mul(&slope)?.neg()?))
         }
     };
-    mapped(call, x, how, |dtype| check::float(call, dtype), first, vjp)
+    mapped(call, x, Map::Divide { number, first }, |dtype| check::float(call, dtype), first, vjp)
 }
 
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
@@ -166,8 +170,9 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
     if is_whole(op, x.dtype()) {
         write(call, x, &mut || unary(x, op, call.site))?;
     } else {
+        let map = Map::Unary(op);
         let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::domain(call, op.domain(), d.dtype).map(drop);
-        into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::UnaryAssign { op, dst }))?;
+        into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::MapAssign { map, dst }))?;
     }
     Ok(x.clone())
 }
@@ -180,7 +185,8 @@ fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
         return write(call, out, &mut value);
     }
     let result = |dtype: DType| check::domain(call, op.domain(), dtype);
-    let change: &InPlace<'_, 1> = &|device, dst, [src]| launch(device, &Kernel::Unary { op, src, dst });
+    let map = Map::Unary(op);
+    let change: &InPlace<'_, 1> = &|device, dst, [src]| launch(device, &Kernel::Map { map, src, dst });
     kernel_into(call, out, [x], &result, change, &mut value)
 }
 
@@ -376,7 +382,7 @@ pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) 
         let [a] = pins.arrays();
         check::seen(call, src, seen, a.layout)?;
         let mut out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
+        launch(device(&a), &Kernel::copy(view(&a), out.view()))?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);
         let from = *a.layout.shape();
         let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));

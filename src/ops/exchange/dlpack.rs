@@ -20,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::{
     call::Call,
+    contain::drop_contained,
     dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
@@ -29,7 +30,7 @@ use crate::device::{
     Device,
     buffer::{Buffer, Foreign, Span},
 };
-use crate::memory::{proxy::Proxy, storage::Storage};
+use crate::memory::{proxy::Proxy, storage::Storage, switch};
 use crate::ops::{
     call::{
         compose::argument,
@@ -151,11 +152,19 @@ pub trait Managed: sealed::Sealed + Sized + 'static {
 }
 
 unsafe extern "C" fn give_back(managed: *mut DLManagedTensor) {
+    // A forked child frees nothing: another thread may have had a lock when it was forked.
+    if switch::forked() {
+        return;
+    }
     // SAFETY: a deleter is called once, with what it came with: the box that `export` made.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensor>>())) }
 }
 
 unsafe extern "C" fn give_back_versioned(managed: *mut DLManagedTensorVersioned) {
+    // As in `give_back`.
+    if switch::forked() {
+        return;
+    }
     // SAFETY: as in `give_back`.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensorVersioned>>())) }
 }
@@ -535,8 +544,25 @@ struct Blob<'a> {
 /// # Safety
 /// As of [`Proxy::from_blob`], for a keeper in the place of its deleter.
 unsafe fn of_memory(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &dyn Place) -> Result<Proxy> {
+    let (device, dtype) = (at.device_of_place(), blob.dtype);
+    let (start, bytes, layout) = match found(call, blob, device) {
+        Ok(found) => found,
+        Err(error) => {
+            drop_contained(foreign);
+            return Err(error);
+        }
+    };
+    // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those
+    // between the elements too, are initialised memory of the device that stays until the keeper is dropped; the
+    // address was found to be aligned.
+    let buffer = unsafe { Buffer::foreign(Span::new(start, bytes), device.clone(), foreign) };
+    adopt(call, buffer, (layout, dtype), at)
+}
+
+/// The lowest place that an array in such memory reaches, the bytes from there to the end of the highest, and its
+/// layout.
+fn found(call: Call, blob: Blob<'_>, device: &Device) -> Result<(NonNull<u8>, usize, Layout)> {
     let Blob { ptr, shape, strides, dtype } = blob;
-    let device = at.device_of_place();
     if matches!(device, Device::Sim(_)) {
         return argument(call, "device", device, "the host or a CUDA device: a simulated one has no addresses");
     }
@@ -563,9 +589,5 @@ unsafe fn of_memory(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &dyn 
     let Some(start) = NonNull::new(lowest) else {
         return argument(call, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
-    // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those
-    // between the elements too, are initialised memory of the device that stays until the keeper is dropped; the
-    // address was found to be aligned.
-    let buffer = unsafe { Buffer::foreign(Span::new(start, places * size), device.clone(), foreign) };
-    adopt(call, buffer, (layout, dtype), at)
+    Ok((start, places * size, layout))
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::base::{
     call::Call,
+    contain::drop_contained,
     dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
@@ -42,7 +43,31 @@ pub(crate) fn of_bytes<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
     (shape, dtype): (Shape, DType),
     at: &dyn Place,
 ) -> Result<Proxy> {
-    let all = (*keeper).as_ref();
+    let made = of_kept(call, &keeper, &range, (shape, dtype), at);
+    // The last of them, if this is a copy or was refused.
+    drop_contained(keeper);
+    made
+}
+
+fn of_kept<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
+    call: Call,
+    keeper: &Arc<K>,
+    range: &Range<usize>,
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
+) -> Result<Proxy> {
+    if at.device_of_place().is_cpu() {
+        let buffer = Buffer::shared(Arc::clone(keeper), |all| part_of(call, all, range, (&shape, dtype)))?;
+        if is_aligned(buffer.span().ptr(), dtype) {
+            return adopt(call, buffer, (Layout::contiguous(shape), dtype), at);
+        }
+    }
+    let bytes = part_of(call, (**keeper).as_ref(), range, (&shape, dtype))?;
+    make(call, shape, dtype, at, false, &mut |out| out.buffer().upload(bytes))
+}
+
+/// The bytes of an array in somebody's.
+fn part_of<'a>(call: Call, all: &'a [u8], range: &Range<usize>, (shape, dtype): (&Shape, DType)) -> Result<&'a [u8]> {
     let Some(bytes) = all.get(range.clone()) else {
         return Err(Error::argument(call, "range", format!("{range:?}"), "a range inside the bytes"));
     };
@@ -54,12 +79,7 @@ pub(crate) fn of_bytes<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
         let (argument, value) = ("truth values", "another byte".to_owned());
         return Err(Error::argument(call, argument, value, "bytes of 0 and 1"));
     }
-    let start = NonNull::from(bytes).cast::<u8>();
-    if !at.device_of_place().is_cpu() || !is_aligned(start, dtype) {
-        return make(call, shape, dtype, at, false, &mut |out| out.buffer().upload(bytes));
-    }
-    let buffer = Buffer::shared(keeper, range);
-    adopt(call, buffer, (Layout::contiguous(shape), dtype), at)
+    Ok(bytes)
 }
 
 /// # Exchange: memory of others

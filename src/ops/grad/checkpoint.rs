@@ -7,7 +7,7 @@ use crate::base::{
 };
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, Parts},
+    registry::{self, Parts, Tracked},
 };
 use crate::ops::{
     call::{
@@ -61,7 +61,7 @@ where
         let out = out?;
         random::advance(&end);
         if !is_grad_enabled() {
-            return Ok(out);
+            return beside(call, &out, None);
         }
         let look = |input: &&Proxy| input.with_pinned(call, |a| (a.node.clone(), Saved::of(call, a)));
         let (parents, saved) = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>()?;
@@ -86,14 +86,20 @@ where
             });
             Ok(parts.collect())
         });
-        enter(call, |context| {
-            let pins = pin(context, call.op, [&out])?;
-            let [o] = pins.arrays();
-            let parts = Parts { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node: Some(node) };
-            adopt_parts(call, context, parts, &out)
-        })
+        beside(call, &out, Some(node))
     });
     composite(call, first, &mut run)
+}
+
+/// The bytes of what the user's function returned in an array of its own, which gets the owner of the first input: the
+/// other one may be anybody's.
+fn beside(call: Call, out: &Proxy, node: Tracked) -> Result<Proxy> {
+    enter(call, |context| {
+        let pins = pin(context, call.op, [out])?;
+        let [o] = pins.arrays();
+        let parts = Parts { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node };
+        adopt_parts(call, context, parts, out)
+    })
 }
 
 /// A variable with the bytes of an array.

@@ -14,7 +14,8 @@ use crate::base::{
 use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
 use crate::ops::call::{
     check,
-    exec::{adopt_parts, enter, named, pin},
+    compose::composite_at,
+    exec::{adopt_for, enter, named, pin},
     place::Place,
 };
 
@@ -59,12 +60,15 @@ impl Var {
         // A variable outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
         let made = enter(call, |context| {
+            let owner = (owner.key(), owner.owner(call.op)?);
             let pins = pin(context, call.op, [&array])?;
             let [pinned] = pins.arrays();
             check::float(call, pinned.dtype)?;
-            let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
-            let parts = Parts { dtype, layout, storage, node: leaf() };
-            Ok(Var(adopt_parts(call, context, parts, owner)?))
+            let (storage, layout, dtype) = (pinned.storage.clone(), *pinned.layout, pinned.dtype);
+            drop(pins);
+            // Before: its place with a manager may be the last one, and is the variable's then.
+            array.close();
+            adopt_for(call, context, Parts { dtype, layout: &layout, storage, node: leaf() }, owner).map(Var)
         });
         // Also where it was refused: with the switch off its manager would keep it.
         array.close();
@@ -154,7 +158,7 @@ impl Var {
         dtype: DType,
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
-        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.rand_like(low, high))
+        Self::drawn((shape.into(), dtype), &at, |zeros| zeros.rand_like(low, high))
     }
 
     /// A variable of normal random numbers of a float type.
@@ -169,14 +173,13 @@ impl Var {
         dtype: DType,
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
-        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.randn_like(mean, std))
+        Self::drawn((shape.into(), dtype), &at, |zeros| zeros.randn_like(mean, std))
     }
 
     #[track_caller]
-    fn drawn(zeros: Proxy, draw: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Self> {
-        let drawn = draw(&zeros);
-        zeros.close();
-        Self::consume(drawn?)
+    fn drawn((shape, dtype): (Shape, DType), at: &dyn Place, draw: impl Fn(&Proxy) -> Result<Proxy>) -> Result<Self> {
+        let mut like = || draw(&Proxy::zeros(shape, dtype, at.device_of_place())?);
+        Self::consume(composite_at(Call::here("var"), at, &mut like)?)
     }
 
     /// The array, as an operand like any other, without the wrapper.

@@ -225,7 +225,7 @@ fn put_into_copy(
         let axis = axis_of(x.layout.shape())?;
         check_put(call.op, &x, &i, &s, axis, put)?;
         let out = output(context, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
-        launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
+        launch(device(&x), &Kernel::copy(view(&x), out.view()))?;
         let (dst, ids, src) = (out.view(), view(&i), view(&s));
         let kernel = match put {
             Indexed::Lines => Kernel::IndexAdd { dst, ids, src, axis },

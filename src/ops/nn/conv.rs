@@ -178,7 +178,7 @@ impl<'a> ConvOperand<'a> {
             return Ok(Self::any(array));
         }
         let copy = output(context, name, device(array), array.dtype, array.layout.shape(), false)?;
-        launch(device(array), &Kernel::Copy { src: view(array), dst: copy.view() })?;
+        launch(device(array), &Kernel::copy(view(array), copy.view()))?;
         Ok(ConvOperand { array, layout: widened(copy.layout), copy: Some(copy) })
     }
 

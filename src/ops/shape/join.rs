@@ -101,7 +101,7 @@ fn join<T: AsRef<Proxy>>(
             let own = fitting(p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
-            launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
+            launch(device(&head), &Kernel::copy(view_as(&p, &own), out.view_as(&place)))?;
             start += size;
             is_tracked |= is_recorded(&p);
         }

@@ -46,7 +46,7 @@ fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to
         let out = output(context, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
-        launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
+        launch(device(&a), &Kernel::copy(view(&a), out.view_as(&place)))?;
         let lefts: Vec<usize> = pads.iter().map(|pad| pad.0).collect();
         let node = record(&[&a], || {
             move |grad: &Proxy, _: [bool; 3]| {

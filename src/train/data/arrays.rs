@@ -154,7 +154,7 @@ impl ArrayDataSetIterator {
     #[track_caller]
     pub fn shuffled(mut self, seed: u64) -> Result<Self> {
         self.seed = Some(seed);
-        called_here(self.begin())?;
+        called_here(self.begin(self.epoch))?;
         Ok(self)
     }
 
@@ -166,11 +166,10 @@ impl ArrayDataSetIterator {
     /// Begins with this epoch, so that training that goes on later sees what it would have seen.
     ///
     /// # Errors
-    /// As [`Generator::permutation`].
+    /// As [`Generator::permutation`]; nothing is changed then.
     #[track_caller]
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        self.epoch = epoch;
-        called_here(self.begin())
+        called_here(self.begin(epoch))
     }
 
     /// Number of all examples.
@@ -178,13 +177,14 @@ impl ArrayDataSetIterator {
         self.all.num_examples()
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.start = 0;
-        let Some(seed) = self.seed else { return Ok(()) };
-        // The order outlives the cycle in which the epoch begins.
-        let _out = Workspace::scope_out();
-        let order = permutation(seed, self.epoch, self.num_examples())?;
-        self.order = Some(Tensor::from_vec(order, self.num_examples(), self.all.features.device())?);
+    fn begin(&mut self, epoch: u64) -> Result<()> {
+        if let Some(seed) = self.seed {
+            // The order outlives the cycle in which the epoch begins.
+            let _out = Workspace::scope_out();
+            let order = permutation(seed, epoch, self.num_examples())?;
+            self.order = Some(Tensor::from_vec(order, self.num_examples(), self.all.features.device())?);
+        }
+        (self.epoch, self.start) = (epoch, 0);
         Ok(())
     }
 

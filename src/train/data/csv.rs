@@ -128,7 +128,11 @@ impl CsvDataSetIterator {
                     if number.fract() != 0. || !(0. ..*classes as f32).contains(&number) {
                         return Err(self.fail(format!("{number} is none of {classes} classes")));
                     }
-                    labels.extend((0..*classes).map(|class| f32::from(u8::from(class as f32 == number))));
+                    let (start, classes) = (labels.len(), *classes);
+                    let full = |_| self.fail(format!("no memory for a row of {classes} classes"));
+                    labels.try_reserve(classes).map_err(full)?;
+                    labels.resize(start + classes, 0.);
+                    labels[start + number as usize] = 1.;
                 }
                 CsvLabels::Columns(own) if own.contains(&column) => labels.push(number),
                 _ => features.push(number),

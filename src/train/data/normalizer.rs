@@ -74,13 +74,13 @@ impl Normalizer {
     }
 
     /// To this range, which what was looked at fills: ND4J's `NormalizerMinMaxScaler`. A column that does not vary gets
-    /// its lower end.
+    /// its lower end. [`Normalizer::fit`] refuses a range of one number.
     pub fn min_max(min: f64, max: f64) -> Self {
         Self::of(Kind::MinMax(min, max))
     }
 
     /// From `0..=max_pixel`, such as 255, to this range; nothing is to be looked at: ND4J's
-    /// `ImagePreProcessingScaler`.
+    /// `ImagePreProcessingScaler`. [`Normalizer::transform`] refuses a range of one number.
     pub fn image(min: f64, max: f64, max_pixel: f64) -> Self {
         let features = Some(Affine { scale: vec![(max - min) / max_pixel], shift: vec![min] });
         Normalizer { features, ..Self::of(Kind::Image) }
@@ -100,8 +100,9 @@ impl Normalizer {
     /// Looks at all batches, and resets the iterator before and after.
     ///
     /// # Errors
-    /// What the iterator refuses; [`Error::Invalid`] if there is no number, or if batches have different columns;
-    /// [`Error::ShapeMismatch`] for a mask that does not fit. Nothing is changed then.
+    /// What the iterator refuses; [`Error::Invalid`] if there is no number, if batches have different columns, or if
+    /// NaN would come out, as of infinite features; [`Error::ShapeMismatch`] for a mask that does not fit. Nothing is
+    /// changed then.
     #[track_caller]
     pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
         of_call(|| {
@@ -118,8 +119,9 @@ impl Normalizer {
                 }
             }
             batches.reset()?;
-            self.features = Some(self.affine(&features)?);
+            let features = self.affine(&features)?;
             self.labels = if self.with_labels { Some(self.affine(&labels)?) } else { None };
+            self.features = Some(features);
             Ok(())
         })
     }
@@ -145,19 +147,22 @@ impl Normalizer {
             Kind::Image => (1., 0.),
         };
         let (scale, shift) = columns.iter().map(of).unzip();
-        Ok(Affine { scale, shift })
+        let affine = Affine { scale, shift };
+        affine.check("Normalizer::fit")?;
+        Ok(affine)
     }
 
     /// The batch with its features, and labels if so asked, normalised; in the current workspace.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before [`Normalizer::fit`], or for other columns than those looked at.
+    /// [`Error::Invalid`] before [`Normalizer::fit`], or for a range of one number; [`Error::Shape`] for other columns
+    /// than those looked at.
     #[track_caller]
     pub fn transform(&self, batch: &DataSet) -> Result<DataSet> {
         let mut made = batch.clone();
         made.features = self.transform_features(&batch.features)?;
         if self.with_labels && self.kind != Kind::Image {
-            made.labels = called_here(apply(self.labels.as_ref(), &batch.labels))?;
+            made.labels = called_here(apply(self.kind, self.labels.as_ref(), &batch.labels))?;
         }
         Ok(made)
     }
@@ -168,7 +173,7 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn transform_features(&self, features: &Tensor) -> Result<Tensor> {
-        called_here(apply(self.features.as_ref(), features))
+        called_here(apply(self.kind, self.features.as_ref(), features))
     }
 
     /// Features as they were before.
@@ -177,7 +182,7 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn revert_features(&self, features: &Tensor) -> Result<Tensor> {
-        called_here(apply(self.features.as_ref().map(Affine::inverse).as_ref(), features))
+        called_here(apply(self.kind, self.features.as_ref().map(Affine::inverse).as_ref(), features))
     }
 
     /// Labels, or what a network predicts, as they were before; themselves if labels are not normalised.
@@ -189,7 +194,7 @@ impl Normalizer {
         if !self.with_labels || self.kind == Kind::Image {
             return Ok(labels.clone());
         }
-        called_here(apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
+        called_here(apply(self.kind, self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
     }
 
     /// Writes it to a file, as JSON; what was there stays whole until that is on the disk.
@@ -280,23 +285,36 @@ impl Normalizer {
 }
 
 impl Affine {
+    /// Whether there is a way there and back.
+    fn check(&self, op: &'static str) -> Result<()> {
+        let mut columns = self.scale.iter().zip(&self.shift);
+        match columns.all(|(scale, shift)| scale.is_finite() && *scale != 0. && shift.is_finite()) {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                op,
+                "NaN would come out: the range is of one number, or a column holds NaN, infinity or too large numbers",
+            )),
+        }
+    }
+
     fn inverse(&self) -> Affine {
         let shift = self.scale.iter().zip(&self.shift).map(|(scale, shift)| -shift / scale).collect();
         Affine { scale: self.scale.iter().map(|scale| 1. / scale).collect(), shift }
     }
 }
 
-fn apply(affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
+fn apply(kind: Kind, affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
     let affine = affine.ok_or_else(|| Error::invalid("Normalizer", "it looked at nothing yet; call fit() first"))?;
+    affine.check("Normalizer")?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let array = array.to_dtype(dtype)?;
-    if let ([scale], [shift]) = (&affine.scale[..], &affine.shift[..]) {
-        return array.affine(*scale, *shift);
-    }
     let columns = affine.scale.len();
-    if array.rank() < 2 || array.dims()[1] != columns {
+    if kind != Kind::Image && array.dims().get(1).copied().unwrap_or(1) != columns {
         let found = array.dims();
         return Err(Error::shape("Normalizer", found, format!("{columns} columns on axis 1")));
+    }
+    if let ([scale], [shift]) = (&affine.scale[..], &affine.shift[..]) {
+        return array.affine(*scale, *shift);
     }
     let shape: Vec<usize> = (0..array.rank()).map(|axis| if axis == 1 { columns } else { 1 }).collect();
     let row = |all: &[f64]| Tensor::from_slice(all, &shape[..], array.device())?.to_dtype(dtype);

@@ -108,7 +108,7 @@ impl<T: Leased> AsyncDataIterator<T> {
             let ring = WorkspaceConfig::builder()
                 .policy_reset(ResetPolicy::EndOfBufferReached)
                 .policy_spill(SpillPolicy::Reallocate)
-                .overallocation_limit((prefetch + 2) as f64)
+                .overallocation_limit(prefetch as f64 + 2.)
                 .build()?;
             let batch = source.batch();
             let source = Arc::new(Mutex::new(source));

@@ -9,7 +9,7 @@ use super::super::place::{called_here, of_call};
 use super::interface::IEvaluation;
 use super::json::{Reader, count, counts, exact, list, number};
 use super::plot;
-use super::rows::{Row, Rows, argmax, same_columns};
+use super::rows::{Row, Rows, argmax, room_for, same_columns};
 
 const BINS_MAX: usize = 1 << 20;
 
@@ -195,7 +195,7 @@ impl EvaluationCalibration {
                 return Ok(());
             }
             same_columns("EvaluationCalibration", self.classes.len(), other.classes.len())?;
-            self.begin(other.classes.len());
+            self.begin("EvaluationCalibration", other.classes.len())?;
             self.all.merge(&other.all);
             for (own, more) in self.classes.iter_mut().zip(&other.classes) {
                 own.labels += more.labels;
@@ -235,9 +235,10 @@ impl EvaluationCalibration {
         })
     }
 
-    fn begin(&mut self, classes: usize) {
+    fn begin(&mut self, op: &'static str, classes: usize) -> Result<()> {
         if self.classes.is_empty() {
             let bins = self.reliability_bins;
+            room_for(op, "bins", bins + self.histogram_bins, classes)?;
             let class = || Class {
                 labels: 0,
                 predictions: 0,
@@ -248,6 +249,7 @@ impl EvaluationCalibration {
             };
             self.classes = (0..classes).map(|_| class()).collect();
         }
+        Ok(())
     }
 
     fn count(&mut self, row: &Row<'_>) {
@@ -304,7 +306,7 @@ impl IEvaluation for EvaluationCalibration {
             let op = "EvaluationCalibration::eval";
             let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
             same_columns(op, self.classes.len(), rows.columns())?;
-            self.begin(rows.columns());
+            self.begin(op, rows.columns())?;
             rows.for_each(|row| self.count(&row));
             Ok(())
         })

@@ -144,16 +144,19 @@ impl Evaluation {
         let true_positives = self.confusion(class, class);
         let actual: u64 = (0..self.classes).map(|other| self.confusion(class, other)).sum();
         let predicted: u64 = (0..self.classes).map(|other| self.confusion(other, class)).sum();
-        BinaryCounts {
-            true_positives,
-            false_positives: predicted - true_positives,
-            false_negatives: actual - true_positives,
-            true_negatives: self.rows() + true_positives - actual - predicted,
-        }
+        one_against_all(true_positives, [actual, predicted], self.rows())
     }
 
+    /// Those of all classes, by one look at each number of the matrix.
     pub(super) fn all_counts(&self) -> Vec<BinaryCounts> {
-        (0..self.classes).map(|class| self.counts(class)).collect()
+        let (mut actual, mut predicted) = (vec![0u64; self.classes], vec![0u64; self.classes]);
+        for (class, row) in self.matrix.chunks_exact(self.classes.max(1)).enumerate() {
+            actual[class] = row.iter().sum::<u64>();
+            predicted.iter_mut().zip(row).for_each(|(predicted, count)| *predicted += count);
+        }
+        let rows: u64 = actual.iter().sum();
+        let of = |class| one_against_all(self.confusion(class, class), [actual[class], predicted[class]], rows);
+        (0..self.classes).map(of).collect()
     }
 
     /// The figure of one class.
@@ -340,10 +343,22 @@ impl Evaluation {
         };
         self.matrix[actual * self.classes + predicted] += 1;
         let among = match row.predictions.get(actual) {
+            // One column is two classes, both of which are among the two most likely.
+            _ if self.top_n >= self.classes => true,
             Some(own) if self.top_n > 1 => row.predictions.iter().filter(|p| *p > own).count() < self.top_n,
             _ => actual == predicted,
         };
         self.top_n_correct += u64::from(among);
+    }
+}
+
+/// The counts of a class: of so many rows those that are of it, and those that it was predicted for.
+fn one_against_all(true_positives: u64, [actual, predicted]: [u64; 2], rows: u64) -> BinaryCounts {
+    BinaryCounts {
+        true_positives,
+        false_positives: predicted - true_positives,
+        false_negatives: actual - true_positives,
+        true_negatives: rows + true_positives - actual - predicted,
     }
 }
 

@@ -52,7 +52,8 @@ impl Evaluation {
 
     /// Classes for which a figure is 0/0.
     pub fn excluded(&self, metric: Metric) -> Vec<usize> {
-        (0..self.classes).filter(|&class| !self.counts(class).is_defined(metric)).collect()
+        let all = self.all_counts();
+        (0..self.classes).filter(|&class| !all[class].is_defined(metric)).collect()
     }
 
     fn figures(&self, out: &mut String) {

@@ -9,7 +9,7 @@ use super::super::place::{called_here, of_call};
 use super::interface::IEvaluation;
 use super::json::Reader;
 use super::roc::{Roc, note};
-use super::rows::{Rows, same_columns};
+use super::rows::{Rows, room_for, same_columns};
 use super::table::{decimals, label_width, line, name};
 
 /// What both kinds are.
@@ -25,7 +25,7 @@ struct Columns {
 impl Columns {
     fn eval(&mut self, op: &'static str, rows: &Rows) -> Result<()> {
         same_columns(op, self.columns.len(), rows.columns())?;
-        self.begin(rows.columns());
+        self.begin(op, rows.columns())?;
         rows.for_each(|row| {
             for (column, roc) in self.columns.iter_mut().enumerate() {
                 if row.counts[column] {
@@ -36,10 +36,12 @@ impl Columns {
         Ok(())
     }
 
-    fn begin(&mut self, columns: usize) {
+    fn begin(&mut self, op: &'static str, columns: usize) -> Result<()> {
         if self.columns.is_empty() {
+            room_for(op, "threshold_steps", self.steps, columns)?;
             self.columns = vec![Roc::of_steps(self.steps); columns];
         }
+        Ok(())
     }
 
     fn merge(&mut self, op: &'static str, other: &Self) -> Result<()> {
@@ -50,7 +52,7 @@ impl Columns {
             return Ok(());
         }
         same_columns(op, self.columns.len(), other.columns.len())?;
-        self.begin(other.columns.len());
+        self.begin(op, other.columns.len())?;
         self.columns.iter_mut().zip(&other.columns).try_for_each(|(own, more)| own.merge(more))
     }
 

@@ -183,6 +183,18 @@ fn shapes(op: &'static str, lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
     Error::shape_mismatch(op, lhs.dims(), rhs.dims(), why)
 }
 
+/// The most counters of an evaluation, which its settings and the columns make together: with more, memory ends.
+const COUNTERS_MAX: usize = 1 << 28;
+
+/// Refuses more counters than there may be, of `columns` with `each` of them, as the setting `argument` says.
+pub(super) fn room_for(op: &'static str, argument: &'static str, each: usize, columns: usize) -> Result<()> {
+    if each.saturating_mul(columns) > COUNTERS_MAX {
+        let value = format!("{each} for each of {columns} columns");
+        return Err(Error::argument(op, argument, value, "at most 268435456 for all columns together"));
+    }
+    Ok(())
+}
+
 /// Whether batches have as many columns as those before, of which there were `known` if that is not 0.
 pub(super) fn same_columns(op: &'static str, known: usize, columns: usize) -> Result<()> {
     if known == 0 || known == columns {

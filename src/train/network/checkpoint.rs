@@ -11,7 +11,7 @@ use ndgc::{Device, Error, Result, Tensor, Var, safetensors};
 use serde_json::{Value, json};
 
 use super::super::data::Normalizer;
-use super::super::durable::{replace, sync};
+use super::super::durable::{followed, replace, sync};
 use super::super::place::{called_here, of_call};
 use super::config::NetworkConfig;
 use super::json::{At, Json};
@@ -36,7 +36,7 @@ fn index_of(path: &Path) -> PathBuf {
         _ => path.with_extension("json"),
     };
     // What a link leads to is the checkpoint, and its arrays lie beside that.
-    if index.is_symlink() { std::fs::canonicalize(&index).unwrap_or(index) } else { index }
+    followed(&index)
 }
 
 /// # Checkpoints
@@ -100,7 +100,8 @@ impl Network {
             "config": self.config.to_value().ok(),
         });
         replace(index, value.to_string().as_bytes())?;
-        if let Some(before) = before.filter(|before| *before != name && !before.contains(['/', '\\'])) {
+        let are_arrays = |before: &String| before.ends_with(".safetensors") && !before.contains(['/', '\\']);
+        if let Some(before) = before.filter(|before| *before != name && are_arrays(before)) {
             // An old file that stays does no harm.
             let _ = std::fs::remove_file(index.with_file_name(before));
         }
@@ -171,6 +172,10 @@ impl Network {
         let params = params.collect::<Result<Vec<_>>>()?;
         // All that may be wrong is found before anything is changed.
         let state = self.state_among(index, arrays)?;
+        if !state.is_empty() {
+            // What may find no memory, too.
+            self.updater_state()?;
+        }
         self.set_params(params)?;
         match state.is_empty() {
             true => self.named().for_each(|(param, _)| param.state().clear()),

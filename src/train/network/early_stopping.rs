@@ -68,7 +68,7 @@ impl EarlyStopping {
         EarlyStopping { max_epochs: epochs, patience: None, min_improvement: 0.0, max_time: None, max_score: None }
     }
 
-    /// After so many passes in a row without a better score.
+    /// After so many passes in a row without a better score, as DL4J's `ScoreImprovementEpochTerminationCondition`.
     pub fn patience(mut self, epochs: usize) -> Self {
         self.patience = Some(epochs);
         self
@@ -122,7 +122,7 @@ impl EarlyStopping {
             if now < ended.best_score - self.min_improvement {
                 (ended.best_epoch, ended.best_score) = (epoch, now);
                 best.follow(net)?;
-            } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch > patience) {
+            } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch >= patience) {
                 ended.reason = Termination::NoImprovement;
                 break;
             }

@@ -5,6 +5,8 @@
 //! keeps the layers' results alone; going back, each layer computes again what its gradient needs, in the room that the
 //! one before it used. Both give the same numbers, and parameters are changed when all gradients are there.
 
+use std::sync::PoisonError;
+
 use ndgc::{Error, Result, Tensor, Var, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
@@ -85,14 +87,27 @@ pub(super) struct Labels<'a> {
 }
 
 impl Network {
-    /// Which mask belongs to the results of each node: that of its first input, as long as there are steps.
+    /// Which mask belongs to the results of each node: that of its first input, as long as there are steps; of a series
+    /// the first input that is one.
     pub(super) fn mask_of<'a>(&self, mut source: Source, run: &Run<'a>) -> Option<&'a Tensor> {
         loop {
             match source {
                 Source::Input(i) => return run.masks.get(i)?.as_ref(),
                 Source::Node(i) if self.nodes[i].op.layer().is_some_and(|layer| layer.ends_mask()) => return None,
-                Source::Node(i) => source = *self.nodes[i].inputs.first()?,
+                Source::Node(i) => {
+                    let node = &self.nodes[i];
+                    let series = node.inputs.iter().find(|&&input| is_series(self.type_of(input)));
+                    source = *series.filter(|_| is_series(node.output)).or(node.inputs.first())?;
+                }
             }
+        }
+    }
+
+    /// What an input of a node is like.
+    fn type_of(&self, source: Source) -> InputType {
+        match source {
+            Source::Input(i) => self.config.inputs[i].1,
+            Source::Node(i) => self.nodes[i].output,
         }
     }
 
@@ -104,8 +119,7 @@ impl Network {
         run: &Run<'a>,
     ) -> Option<&'a Tensor> {
         let node = &self.nodes[self.outputs[output]];
-        let is_series = matches!(node.output, InputType::Recurrent { .. });
-        let of_features = || self.mask_of(node.inputs[0], run).filter(|_| is_series);
+        let of_features = || self.mask_of(node.inputs[0], run).filter(|_| is_series(node.output));
         own.get(output).and_then(Option::as_ref).or_else(of_features)
     }
 
@@ -271,11 +285,14 @@ impl Network {
 
     fn gradients_by_layer(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Slots)> {
         let mut made = Slots::new(self.nodes.len());
+        let mut memories = if run.carries { self.memories() } else { Vec::new() };
         for i in (0..self.nodes.len()).filter(|&i| self.nodes[i].feeds_others) {
             let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;
             let y = no_grad(|| self.activate(i, &self.inputs_of(i, run, &made)?, run))?;
             made[i] = Some(y);
         }
+        // What is computed again begins where it did, and not where it ended.
+        self.swap_memories(&mut memories, false);
         let again = Run { again: true, mgr: &self.again, ..*run };
         let (mut score, mut epsilons) = (0.0, Slots::new(self.nodes.len()));
         let (mut parts, mut held) = (Few::of(&self.outputs, |_, _| Ok(0.0))?, None);
@@ -286,7 +303,9 @@ impl Network {
             let _room = run.mgr.enter(ArrayType::BpWorkingMem)?;
             let inputs = self.inputs_of(i, run, &made)?;
             let back = Back { i, inputs, epsilon: epsilons[i].take() };
-            let mut gradients = self.back(back, labels, &again, &mut parts, &mut epsilons)?;
+            // What nothing else needs is computed here for the first time.
+            let own = Run { again: self.nodes[i].feeds_others || run.again, ..again };
+            let mut gradients = self.back(back, labels, &own, &mut parts, &mut epsilons)?;
             made[i] = None;
             let start = end - self.nodes[i].vars.len();
             // The room ends with the layer, gradients with the step.
@@ -298,8 +317,22 @@ impl Network {
             held = turn.lease()?;
         }
         drop(held);
+        self.swap_memories(&mut memories, false);
         parts.iter().for_each(|part| score += part);
         Ok((score, all))
+    }
+
+    /// What each node has left for the next pass.
+    pub(super) fn memories(&self) -> Vec<Vec<Tensor>> {
+        self.nodes.iter().map(|node| node.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+    }
+
+    /// Exchanges what nodes have left for the next pass, `all` or those that feed others; nothing without a place for
+    /// each.
+    pub(super) fn swap_memories(&self, memories: &mut [Vec<Tensor>], all: bool) {
+        for (node, other) in self.nodes.iter().zip(memories).filter(|(node, _)| all || node.feeds_others) {
+            std::mem::swap(&mut *node.memory.lock().unwrap_or_else(PoisonError::into_inner), other);
+        }
     }
 
     /// The gradients of a node's parameters; those of its inputs are added to `epsilons`.
@@ -328,6 +361,8 @@ impl Network {
                     let located = run.mgr.validate_array_location(kind, &epsilon, false, false);
                     located.map_err(|error| self.misplaced("backprop", kind, i, error))?;
                 }
+                // That of what dropout left; the same numbers are left out of it.
+                let epsilon = no_grad(|| pass.of_input().drop_out(&epsilon, node.dropout))?;
                 give(&mut epsilons[node_of(node.inputs[0])], &epsilon, run.mgr)?;
             }
             return Ok(gradients);
@@ -392,7 +427,7 @@ impl Network {
         }
         claim(&*arrays)?;
         let (iteration, epoch) = (self.iteration, self.epoch);
-        let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
+        let t = i32::try_from(iteration.saturating_add(1)).unwrap_or(i32::MAX);
         for ((param, var), grad) in self.named().zip(gradients) {
             let Some(grad) = grad.take().filter(|_| param.kind != ParamKind::State) else { continue };
             let rate = param.updater.rate_at(iteration, epoch);
@@ -412,6 +447,10 @@ struct Back<'a> {
     i: usize,
     inputs: Few<&'a Tensor>,
     epsilon: Option<Tensor>,
+}
+
+fn is_series(form: InputType) -> bool {
+    matches!(form, InputType::Recurrent { .. })
 }
 
 fn node_of(source: Source) -> usize {

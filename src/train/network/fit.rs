@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::PoisonError;
 
-use ndgc::{D, Result, Tensor, Workspace};
+use ndgc::{D, Error, Result, Tensor, Var, Workspace};
 
 use super::super::data::{DataIterator, DataSet};
 use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run};
 use super::layer::InputType;
-use super::network::{Network, TrainingListener};
+use super::network::{Network, ParamInfo, TrainingListener};
 use super::scratch::Slots;
 use super::workspaces::ArrayType;
 
@@ -58,9 +58,9 @@ impl Network {
         let mut total = 0.0;
         for start in (0..steps).step_by(length) {
             let len = length.min(steps - start);
-            // Steps are the last axis: of `[n, size, t]`, of numbers `[n, t]`, and of masks.
-            let cut = |(array, kind): (&Tensor, &InputType)| match (kind, array.dims().last()) {
-                (InputType::Recurrent { .. }, Some(&last)) if last == steps => array.narrow(D::Minus1, start, len),
+            // Steps are the last axis: of `[n, size, t]`, of numbers `[n, t]`, and of masks. A mask `[n]` has none.
+            let cut = |(array, kind): (&Tensor, &InputType)| match (kind, array.dims()) {
+                (InputType::Recurrent { .. }, &[_, .., last]) if last == steps => array.narrow(D::Minus1, start, len),
                 _ => Ok(array.clone()),
             };
             let arrays =
@@ -94,7 +94,7 @@ impl Network {
         let (score, mut gradients) = self.gradients(&labels, &run)?;
         self.update(&mut gradients)?;
         drop((gradients, step, features));
-        (self.score, self.iteration) = (score + penalties, self.iteration + 1);
+        (self.score, self.iteration) = (score + penalties, self.iteration.saturating_add(1));
         self.tell(|listener, net| listener.iteration_done(net))?;
         Ok(self.score)
     }
@@ -119,7 +119,7 @@ impl Network {
     }
 
     pub(crate) fn end_epoch(&mut self) -> Result<()> {
-        self.epoch += 1;
+        self.epoch = self.epoch.saturating_add(1);
         self.tell(|listener, net| listener.on_epoch_end(net))
     }
 
@@ -152,17 +152,22 @@ impl Network {
     /// As [`Network::fit_batch`].
     #[track_caller]
     pub fn compute_gradient_and_score<B: Examples>(&self, batch: &B) -> Result<(Vec<(String, Tensor)>, f64)> {
-        called_here(self.gradient_and_score(batch))
+        called_here(self.gradient_and_score(batch, false))
     }
 
-    fn gradient_and_score<B: Examples>(&self, batch: &B) -> Result<(Vec<(String, Tensor)>, f64)> {
+    /// As [`Network::compute_gradient_and_score`]; `again`: running means stay as they are.
+    pub(crate) fn gradient_and_score<B: Examples>(
+        &self,
+        batch: &B,
+        again: bool,
+    ) -> Result<(Vec<(String, Tensor)>, f64)> {
         let features = self.prepared(batch.features(), &self.training)?;
         let run = Run {
             features: &features,
             masks: batch.features_masks(),
             mgr: &self.training,
             training: true,
-            again: false,
+            again,
             carries: false,
         };
         let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
@@ -182,8 +187,10 @@ impl Network {
     /// of its own. [`Network::score`] stays what it was.
     ///
     /// # Errors
-    /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's; as
-    /// [`Updater::step`](super::Updater::step); those of a listener, which is called after the step.
+    /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's;
+    /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) and its kin for a gradient that is not like its parameter,
+    /// which change nothing; as [`Updater::step`](super::Updater::step); those of a listener, which is called after the
+    /// step.
     #[track_caller]
     pub fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
         called_here(self.apply(gradients, self.score))
@@ -198,10 +205,13 @@ impl Network {
                 self.find(name)?;
             }
         }
+        for ((param, var), grad) in self.named().zip(given.iter()) {
+            grad.as_ref().map_or(Ok(()), |grad| fits(param, var, grad))?;
+        }
         let step = self.training.enter(ArrayType::Activations)?;
         self.update(&mut given)?;
         drop((given, step));
-        (self.score, self.iteration) = (score, self.iteration + 1);
+        (self.score, self.iteration) = (score, self.iteration.saturating_add(1));
         self.tell(|listener, net| listener.iteration_done(net))
     }
 
@@ -218,4 +228,20 @@ impl Network {
         *self.listeners_mut() = listeners;
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
+}
+
+/// Whether a gradient that somebody else made is like its parameter.
+fn fits(param: &ParamInfo, var: &Var, grad: &Tensor) -> Result<()> {
+    let op = "apply_gradients";
+    if grad.device() != var.device() {
+        return Err(Error::device_mismatch(op, var.device(), grad.device()));
+    }
+    if grad.dtype() != var.dtype() {
+        return Err(Error::dtype_mismatch(op, var.dtype(), grad.dtype()));
+    }
+    if grad.dims() != var.dims() {
+        let why = format!("the parameter {} and its gradient have one shape", param.name);
+        return Err(Error::shape_mismatch(op, var.dims(), grad.dims(), why));
+    }
+    Ok(())
 }

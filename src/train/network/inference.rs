@@ -11,6 +11,7 @@ use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run, Scored};
 use super::layer::Layer;
 use super::layers::beyond_probabilities;
+use super::loss::mean_of;
 use super::network::{Network, Source};
 use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
@@ -102,16 +103,22 @@ impl Network {
     /// t]` for several. [`Network::rnn_clear_previous_state`] begins again.
     ///
     /// # Errors
-    /// As [`Network::output`].
+    /// As [`Network::output`]; the series is where it was then.
     #[track_caller]
     pub fn rnn_time_step(&self, features: &Tensor) -> Result<Tensor> {
         let one_step = features.rank() == 2;
         let series = if one_step { features.unsqueeze(2)? } else { features.clone() };
+        let mut before = self.memories();
         let outputs = no_grad(|| {
             let features = self.prepared(&[series], &self.inference)?;
             self.infer(&self.inferring(&features, &[], true), Place::Detached, false)
         });
-        let y = one(called_here(outputs)?)?;
+        let y = outputs.and_then(one);
+        if y.is_err() {
+            // Layers before the one that failed were a step further.
+            self.swap_memories(&mut before, true);
+        }
+        let y = called_here(y)?;
         if one_step && y.rank() == 3 { y.squeeze(2) } else { Ok(y) }
     }
 
@@ -204,11 +211,8 @@ impl Network {
     /// As [`Network::fit_batch`].
     #[track_caller]
     pub fn score_batch<B: Examples>(&self, batch: &B, training: bool) -> Result<f64> {
-        let sums = self.with_scores(batch, training, |scores| {
-            super::regularization::number(&scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)?)
-        });
-        let sums = called_here(sums)?;
-        Ok(sums.iter().sum::<f64>() + self.penalties()?)
+        let means = self.with_scores(batch, training, |scores| super::regularization::number(&mean_of(scores)?));
+        Ok(called_here(means)?.iter().sum::<f64>() + self.penalties()?)
     }
 
     /// The loss of each example, `[n]`, detached; with penalties added to each if asked for.

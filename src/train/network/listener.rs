@@ -43,7 +43,11 @@ impl TrainingListener for TimeListener {
     fn iteration_done(&mut self, net: &Network) -> Result<()> {
         let now = Instant::now();
         let (then, first) = *self.since.get_or_insert((now, net.iteration()));
-        let steps = net.iteration() - first;
+        // Whoever sets the count back, as a restored checkpoint does, lets this begin again.
+        let Some(steps) = net.iteration().checked_sub(first) else {
+            self.since = Some((now, net.iteration()));
+            return Ok(());
+        };
         if steps >= self.every {
             let each = now.duration_since(then).as_secs_f64() * 1e3 / steps as f64;
             println!("iteration {}: {each:.3} ms a step", net.iteration());

@@ -178,9 +178,13 @@ impl Loss {
     }
 }
 
-/// The mean of the scores of examples.
+/// The mean of the scores of examples; of halves by f32, since their sum may be no number of theirs.
 pub(super) fn mean_of(scores: &Tensor) -> Result<Tensor> {
-    scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)
+    let mean = |scores: &Tensor| scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0);
+    match scores.dtype() {
+        dtype @ (DType::F16 | DType::BF16) => mean(&scores.to_dtype(DType::F32)?)?.to_dtype(dtype),
+        _ => mean(scores),
+    }
 }
 
 /// Numbers of classes, or of rows, as indices, whatever type they have.

@@ -1,6 +1,6 @@
 //! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -202,10 +202,14 @@ impl Network {
             })?;
             nodes.push(node);
         }
+        each_name_once(&nodes)?;
         let find = |name: &String| nodes.iter().position(|node| node.name == *name);
         let missing = |name: &String| wrong("set_outputs", name, "the name of a layer or vertex");
         let outputs = config.outputs.iter().map(|name| find(name).ok_or_else(|| missing(name)));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        if let Some(at) = (0..outputs.len()).find(|&at| outputs[..at].contains(&outputs[at])) {
+            return Err(wrong("set_outputs", &config.outputs[at], "each layer once"));
+        }
         if outputs.is_empty() {
             return Err(wrong("set_outputs", "none", "at least one layer"));
         }
@@ -284,9 +288,23 @@ impl Network {
     }
 }
 
+/// Refuses two parameters of one name, of which a checkpoint would have one: `1_W` of the node `node`, and `W` of
+/// `node_1`.
+fn each_name_once(nodes: &[Node]) -> Result<()> {
+    let mut known = HashSet::new();
+    let mut names = nodes.iter().flat_map(|node| &node.params).map(|param| &param.name);
+    match names.find(|name| !known.insert(name.as_str())) {
+        Some(twice) => Err(wrong("parameter", twice, "a name that no other layer's parameter has; rename one layer")),
+        None => Ok(()),
+    }
+}
+
 /// The places of the nodes, each after those that it needs.
 fn order(config: &NetworkConfig) -> Result<Vec<usize>> {
     let mut known: Vec<&str> = config.inputs.iter().map(|(name, _)| name.as_str()).collect();
+    if let Some(at) = (0..known.len()).find(|&at| known[..at].contains(&known[at])) {
+        return Err(wrong("add_input", known[at], "a name that nothing else has"));
+    }
     let mut left: Vec<usize> = (0..config.nodes.len()).collect();
     let mut order = Vec::with_capacity(left.len());
     while !left.is_empty() {

@@ -96,15 +96,24 @@ impl Network {
         self.named().flat_map(of).collect()
     }
 
-    /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`].
+    /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`]; none if a name is unknown
+    /// or a shape another.
     ///
     /// # Errors
-    /// [`Error::CannotFindTensor`] for a name that is none; as [`Tensor::copy_`].
+    /// [`Error::CannotFindTensor`] for a name that is none; [`Error::ShapeMismatch`]; as [`Tensor::copy_`].
     #[track_caller]
     pub fn set_updater_state<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
         let known: HashMap<String, Tensor> = self.updater_state()?.into_iter().collect();
+        let mut found = Vec::with_capacity(known.len());
         for (name, values) in values {
             let Some(array) = known.get(name) else { return Err(Error::no_tensor(name, None, known.keys())) };
+            if array.dims() != values.dims() {
+                let (op, why) = ("set_updater_state", format!("the updater's {name} has another shape"));
+                return called_here(Err(Error::shape_mismatch(op, array.dims(), values.dims(), why)));
+            }
+            found.push((array, values));
+        }
+        for (array, values) in found {
             array.copy_(&values.to_dtype(array.dtype())?)?;
         }
         Ok(())

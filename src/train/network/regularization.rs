@@ -1,6 +1,6 @@
 //! What is added to gradients, and how they are kept small.
 
-use ndgc::{Result, Tensor};
+use ndgc::{DType, Result, Tensor};
 
 /// Penalties on weights, and what they add to the gradient before the updater.
 ///
@@ -23,10 +23,10 @@ impl Regularization {
     pub(super) fn score(&self, param: &Tensor) -> Result<f64> {
         let (squares, mut score) = (self.l2 + self.weight_decay, 0.0);
         if squares != 0.0 {
-            score += 0.5 * squares * number(&param.sqr()?.sum_all()?)?;
+            score += 0.5 * squares * number(&wide(param)?.sqr()?.sum_all()?)?;
         }
         if self.l1 != 0.0 {
-            score += self.l1 * number(&param.abs()?.sum_all()?)?;
+            score += self.l1 * number(&wide(param)?.abs()?.sum_all()?)?;
         }
         Ok(score)
     }
@@ -50,7 +50,15 @@ impl Regularization {
 
 /// The only element of an array of floats.
 pub(super) fn number(array: &Tensor) -> Result<f64> {
-    array.to_dtype(ndgc::DType::F64)?.to_scalar::<f64>()
+    array.to_dtype(DType::F64)?.to_scalar::<f64>()
+}
+
+/// An array whose squares and sums a half float may have no number for: f16 ends at 65504.
+fn wide(array: &Tensor) -> Result<Tensor> {
+    match array.dtype() {
+        DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
+        _ => Ok(array.clone()),
+    }
 }
 
 /// How the gradients of a layer are kept small. Names are DL4J's; the threshold is the layer's
@@ -76,7 +84,7 @@ impl GradientNormalization {
     /// The gradients of a layer, kept small.
     pub(super) fn apply(self, grads: &mut [Option<Tensor>], threshold: f64) -> Result<()> {
         use GradientNormalization as G;
-        let square = |grad: &Tensor| number(&grad.sqr()?.sum_all()?);
+        let square = |grad: &Tensor| number(&wide(grad)?.sqr()?.sum_all()?);
         let whole = match self {
             G::RenormalizeL2PerLayer | G::ClipL2PerLayer => {
                 grads.iter().flatten().map(square).sum::<Result<f64>>()?.sqrt()

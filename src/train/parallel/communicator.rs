@@ -10,6 +10,10 @@ use super::super::place::called_here;
 /// Bytes of an array that are added up, scaled and copied before the next ones: they stay in the processor's cache.
 const BLOCK_BYTES: usize = 1 << 16;
 
+/// The most workers that one process starts, and the most places for batches that wait for one of them: each has room
+/// from the start.
+pub(super) const MOST: usize = 1 << 16;
+
 /// The call that errors name.
 pub(super) const OP: &str = "all_reduce";
 
@@ -28,7 +32,8 @@ pub trait Communicator: Send {
     /// the same everywhere, and so are the results, bit for bit.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a rank aborted or is gone; as [`Tensor::add_`]. Then nothing is said of the numbers.
+    /// [`Error::Invalid`] if a rank aborted or is gone, or if the ranks bring different things; as [`Tensor::add_`].
+    /// Then nothing is said of the numbers.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()>;
 
     /// Ends the calls of all other ranks with an error that says why, those to come too.
@@ -67,12 +72,15 @@ struct Group {
     changed: Condvar,
 }
 
+/// What a rank brings: its arrays, and what must be equal on all ranks.
+type Brought = (Vec<Tensor>, u64);
+
 /// Who has come to the meeting that is due, and what they brought.
 #[derive(Debug)]
 struct Meeting {
-    brought: Vec<Option<Vec<Tensor>>>,
+    brought: Vec<Option<Brought>>,
     /// What all brought, from the last one's coming on.
-    complete: Arc<Vec<Vec<Tensor>>>,
+    complete: Arc<Vec<Brought>>,
     come: usize,
     /// Meetings that took place.
     number: u64,
@@ -83,12 +91,12 @@ impl ThreadCommunicator {
     /// As many that belong together.
     ///
     /// # Errors
-    /// [`Error::Argument`] for 0.
+    /// [`Error::Argument`] for 0, or for more than 65,536.
     #[track_caller]
     pub fn group(size: usize) -> Result<Vec<Self>> {
-        if size == 0 {
-            let (argument, expected) = ("size", "at least 1");
-            return called_here(Err(Error::argument("ThreadCommunicator::group", argument, "0", expected)));
+        if size == 0 || size > MOST {
+            let (argument, expected) = ("size", "1 to 65536");
+            return called_here(Err(Error::argument("ThreadCommunicator::group", argument, size, expected)));
         }
         let brought = (0..size).map(|_| None).collect();
         let meeting = Meeting { brought, complete: Arc::default(), come: 0, number: 0, aborted: None };
@@ -103,14 +111,14 @@ impl ThreadCommunicator {
     }
 
     /// Waits until every rank has come, and hands out what all brought.
-    fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
+    fn meet(&self, own: Brought) -> Result<Arc<Vec<Brought>>> {
         if self.group.process != process::id() {
             return Err(Error::forked(OP));
         }
         let mut meeting = self.group.lock();
         let number = meeting.number;
         if meeting.aborted.is_none() {
-            meeting.brought[self.rank] = Some(arrays);
+            meeting.brought[self.rank] = Some(own);
             meeting.come += 1;
             if meeting.come == meeting.brought.len() {
                 let all = meeting.brought.iter_mut().map(|own| own.take().unwrap_or_default()).collect();
@@ -142,11 +150,16 @@ impl Communicator for ThreadCommunicator {
 
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         let size = self.group.size;
-        let all = self.meet(arrays.to_vec())?;
+        let all = self.meet((arrays.to_vec(), fingerprint(arrays, scale)))?;
+        // All ranks see the same, and none goes on.
+        if all.iter().any(|(_, other)| *other != all[0].1) {
+            self.abort(DIFFERENT);
+            return Err(cannot_go_on(self.rank, DIFFERENT));
+        }
         let mine = (0..arrays.len()).zip(shares(arrays, size)).filter(|(_, rank)| *rank == self.rank);
         let mine = mine.map(|(place, _)| place).collect::<Vec<_>>();
         // What is written is this thread's until the owner changes it again: one barrier each way, not one an array.
-        let claimed = claim(all.iter().flat_map(|rank| mine.iter().filter_map(|&place| rank.get(place))));
+        let claimed = claim(all.iter().flat_map(|(own, _)| mine.iter().filter_map(|&place| own.get(place))));
         let added = claimed.and_then(|()| mine.iter().try_for_each(|&place| add_up(&all, place, scale)));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
@@ -154,7 +167,7 @@ impl Communicator for ThreadCommunicator {
         added?;
         drop(all);
         // Nobody reads or writes its own before all have added.
-        let end = self.meet(Vec::new())?;
+        let end = self.meet((Vec::new(), 0))?;
         drop(end);
         Ok(())
     }
@@ -216,9 +229,11 @@ fn shares(arrays: &[Tensor], ranks: usize) -> Vec<usize> {
     shares
 }
 
+/// Why ranks cannot add up.
+pub(super) const DIFFERENT: &str = "the ranks brought arrays of different sizes or dtypes, or different factors";
+
 /// What must be equal on all ranks that add up: the same for the same sizes, dtypes and factor alone (FNV-1a, by 8
 /// bytes).
-#[cfg(any(feature = "mpi", feature = "cuda"))]
 pub(super) fn fingerprint(arrays: &[Tensor], scale: f64) -> u64 {
     let mix = |all: u64, number: u64| (all ^ number).wrapping_add(0xcbf2_9ce4_8422_2325).wrapping_mul(0x0100_0000_01b3);
     arrays.iter().fold(mix(0, scale.to_bits()), |all, array| {
@@ -228,10 +243,8 @@ pub(super) fn fingerprint(arrays: &[Tensor], scale: f64) -> u64 {
 }
 
 /// The scaled sum of what all ranks have in this place, in the order of the ranks, written to each of them.
-fn add_up(all: &[Vec<Tensor>], place: usize, scale: f64) -> Result<()> {
-    let in_place = |rank: &Vec<Tensor>| {
-        rank.get(place).cloned().ok_or_else(|| Error::invalid(OP, "the ranks brought different numbers of arrays"))
-    };
+fn add_up(all: &[Brought], place: usize, scale: f64) -> Result<()> {
+    let in_place = |(own, _): &Brought| own.get(place).cloned().ok_or_else(|| Error::invalid(OP, DIFFERENT));
     let arrays = all.iter().map(in_place).collect::<Result<Vec<_>>>()?;
     let Some(first) = arrays.first() else { return Ok(()) };
     let block = BLOCK_BYTES / first.dtype().size_in_bytes();

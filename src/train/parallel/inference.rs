@@ -14,6 +14,7 @@ use ndgc::{Error, Result, Tensor, Workspace, no_grad};
 
 use super::super::network::LayerWorkspaceMgr;
 use super::super::place::called_here;
+use super::communicator::MOST;
 use super::model::Model;
 
 /// Who runs the model for a request.
@@ -91,8 +92,8 @@ impl ParallelInferenceBuilder {
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a limit or a number of workers that is 0; [`Error::Invalid`] if there is no thread to be
-    /// had.
+    /// [`Error::Argument`] for a limit or a number of workers that is 0, and for more than 65,536 workers;
+    /// [`Error::Invalid`] if there is no thread to be had.
     #[track_caller]
     pub fn build(self) -> Result<ParallelInference> {
         let ParallelInferenceBuilder { model, settings } = self;
@@ -101,6 +102,9 @@ impl ParallelInferenceBuilder {
         if let Some((argument, value)) = limits.into_iter().find(|(_, value)| *value == 0) {
             let (op, expected, value) = ("ParallelInference", "at least 1", value.to_string());
             return called_here(Err(Error::argument(op, argument, value, expected)));
+        }
+        if workers > MOST {
+            return called_here(Err(Error::argument("ParallelInference", "workers", workers, "at most 65536")));
         }
         let workers = if mode == InferenceMode::InPlace { 0 } else { workers };
         let shared = Arc::new(Shared {
@@ -208,7 +212,7 @@ impl ParallelInference {
         let reply = Arc::new(Reply::default());
         let rows = inputs.first().and_then(|input| input.dims().first().copied()).unwrap_or(1);
         let (inputs, masks, arrived) = (inputs.to_vec(), masks.to_vec(), Instant::now());
-        self.shared.put(Request { inputs, masks, rows, arrived, reply: Arc::clone(&reply) })?;
+        self.shared.put(Request { inputs, masks, rows, arrived, reply: Some(Arc::clone(&reply)) })?;
         reply.wait()
     }
 
@@ -243,7 +247,7 @@ impl ParallelInference {
         };
         self.shared.arrived.notify_all();
         self.shared.taken.notify_all();
-        waiting.into_iter().for_each(|request| request.reply.give(Err(closed())));
+        waiting.into_iter().for_each(|request| request.give(Err(closed())));
         for worker in std::mem::take(&mut *lock(&self.workers)) {
             // A panic of a worker's own would be a fault here; nobody waits for it any more.
             let _ = worker.join();
@@ -281,7 +285,8 @@ struct Request {
     masks: Vec<Option<Tensor>>,
     rows: usize,
     arrived: Instant,
-    reply: Arc<Reply>,
+    /// None once it is given.
+    reply: Option<Arc<Reply>>,
 }
 
 /// Where an answer is left, and the caller waits.
@@ -341,7 +346,8 @@ impl Shared {
         while let Some(batch) = self.take() {
             // Relaxed: as in `served`.
             self.served[worker].fetch_add(batch.len() as u64, Ordering::Relaxed);
-            answer(&*self.model(), batch);
+            // What the model drops may panic: its last handle may go here, and what a panic of its carried does.
+            let _ = catch_unwind(AssertUnwindSafe(|| answer(&*self.model(), batch))).map_err(text_of);
             if LayerWorkspaceMgr::any_ended() {
                 // The model was replaced meanwhile, and this was the last one to use it.
                 self.tell_idle();
@@ -402,6 +408,13 @@ impl Shared {
 }
 
 impl Request {
+    /// Answers it.
+    fn give(mut self, answer: Result<Vec<Tensor>>) {
+        if let Some(reply) = self.reply.take() {
+            reply.give(answer);
+        }
+    }
+
     /// All its arrays: inputs, then masks.
     fn arrays(&self) -> impl Iterator<Item = Option<&Tensor>> {
         self.inputs.iter().map(Some).chain(self.masks.iter().map(Option::as_ref))
@@ -419,6 +432,15 @@ impl Request {
         };
         let counts = |of: &Self| (of.inputs.len(), of.masks.len());
         counts(self) == counts(other) && self.arrays().zip(other.arrays()).all(same)
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // Its caller waits.
+        if let Some(reply) = self.reply.take() {
+            reply.give(Err(Error::invalid("ParallelInference", "its worker panicked before there was an answer")));
+        }
     }
 }
 
@@ -442,11 +464,14 @@ fn answer(model: &dyn Model, batch: Vec<Request>) {
     if batch.len() > 1
         && let Ok(answers) = together(model, &batch)
     {
-        batch.iter().zip(answers).for_each(|(request, answer)| request.reply.give(Ok(answer)));
+        batch.into_iter().zip(answers).for_each(|(request, answer)| request.give(Ok(answer)));
         return;
     }
     // One by one: who is refused is so alone.
-    batch.iter().for_each(|request| request.reply.give(run(model, &request.inputs, &request.masks)));
+    batch.into_iter().for_each(|request| {
+        let answer = run(model, &request.inputs, &request.masks);
+        request.give(answer);
+    });
 }
 
 /// The answers to several requests, from one run.
@@ -479,14 +504,18 @@ fn run(model: &dyn Model, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result
     LayerWorkspaceMgr::release_ended();
     let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.outputs(inputs, masks))));
     made.unwrap_or_else(|panic| {
-        Err(Error::invalid("ParallelInference", format!("the model panicked: {}", text_of(&*panic))))
+        Err(Error::invalid("ParallelInference", format!("the model panicked: {}", text_of(panic))))
     })
 }
 
-/// What a panic said.
-pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
+/// What a panic said. What it carried is somebody else's, and its drop may panic again.
+pub(super) fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("something that is no text")
+    let text = text.unwrap_or("something that is no text").to_owned();
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
 }
 
 fn closed() -> Error {

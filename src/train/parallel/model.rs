@@ -65,6 +65,15 @@ pub trait ParallelModel: Sized + Send + 'static {
     /// Those of the operations inside.
     fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)>;
 
+    /// As [`ParallelModel::gradients`], of a batch that another replica trains on, where this one has none: they do not
+    /// count, and nothing is to be learned on the way, such as running means.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn gradients_of_other(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+        self.gradients(batch)
+    }
+
     /// One step with these gradients, in the order in which they were handed out; the score is the mean of all the
     /// examples that they are of.
     ///

@@ -16,7 +16,7 @@ use ::mpi::traits::Equivalence;
 use ndgc::{DType, Error, Result, Tensor};
 
 use super::super::place::called_here;
-use super::communicator::{Communicator, OP, cannot_go_on, fingerprint};
+use super::communicator::{Communicator, DIFFERENT, OP, cannot_go_on, fingerprint};
 
 /// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
 /// library takes room for what it is given.
@@ -160,7 +160,7 @@ impl MpiCommunicator {
             let rank = self.size - 1 - (word - 1) as usize % self.size;
             format!("rank {rank} {}", hear(&world, rank, text))
         } else if sizes != !others {
-            "the ranks brought arrays of different sizes or dtypes, or different factors".to_owned()
+            DIFFERENT.to_owned()
         } else {
             return Ok(());
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use ndgc::{DType, Device, Error, NcclId, NcclRank, Result, Tensor, no_grad, probe_nccl};
 
 use super::super::place::called_here;
-use super::communicator::{Communicator, OP, cannot_go_on, fingerprint};
+use super::communicator::{Communicator, DIFFERENT, OP, cannot_go_on, fingerprint};
 
 /// The [`Communicator`] of NVIDIA GPUs, by NCCL: numbers go from device to device, over NVLink, PCIe or the network,
 /// and never by way of the host.
@@ -132,10 +132,7 @@ impl NcclCommunicator {
         let all = said(self.control.as_mut(), &own)?;
         match all.iter().all(|other| *other == own) {
             true => Ok(()),
-            false => {
-                let why = "the ranks brought arrays of different sizes or dtypes, or different factors";
-                Err(cannot_go_on(self.rank(), why))
-            }
+            false => Err(cannot_go_on(self.rank(), DIFFERENT)),
         }
     }
 

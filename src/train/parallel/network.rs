@@ -6,6 +6,19 @@ use super::super::data::MultiDataSet;
 use super::super::network::{Network, WorkspaceMode};
 use super::model::{Model, ParallelModel};
 
+/// The score and the gradients of a batch of whole series; `again`: nothing is learned on the way.
+fn shared(network: &Network, batch: &MultiDataSet, again: bool) -> Result<(f64, Vec<(String, Tensor)>)> {
+    if let Some((length, steps)) = network.segments(batch) {
+        let why = format!(
+            "shared gradients are of whole series: {steps} steps are more than the {length} of tbptt_length; average \
+             parameters (TrainingMode::Averaging), or give shorter series"
+        );
+        return Err(Error::invalid("fit", why));
+    }
+    let (gradients, score) = network.gradient_and_score(batch, again)?;
+    Ok((score, gradients))
+}
+
 impl Model for Network {
     fn output(&self, input: &Tensor) -> Result<Tensor> {
         Network::output(self, input)
@@ -28,15 +41,11 @@ impl ParallelModel for Network {
     }
 
     fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
-        if let Some((length, steps)) = self.segments(batch) {
-            let why = format!(
-                "shared gradients are of whole series: {steps} steps are more than the {length} of tbptt_length; average \
-                 parameters (TrainingMode::Averaging), or give shorter series"
-            );
-            return Err(Error::invalid("fit", why));
-        }
-        let (gradients, score) = self.compute_gradient_and_score(batch)?;
-        Ok((score, gradients))
+        shared(self, batch, false)
+    }
+
+    fn gradients_of_other(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+        shared(self, batch, true)
     }
 
     fn apply_gradients(&mut self, gradients: &[(String, Tensor)], score: f64) -> Result<()> {

@@ -12,7 +12,7 @@ use ndgc::{Device, Error, Result, Tensor, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
 use super::super::place::called_here;
-use super::communicator::{Breaker, Communicator, ThreadCommunicator};
+use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator};
 use super::inference::text_of;
 use super::model::ParallelModel;
 
@@ -118,8 +118,9 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     /// Makes the replicas and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Argument`] for no workers or a frequency of 0, or for several workers beside a communicator;
-    /// [`Error::Invalid`] if there is no thread to be had; as [`ParallelModel::replica`].
+    /// [`Error::Argument`] for no workers or a frequency of 0, for several workers beside a communicator, and for more
+    /// than 65,536 workers or batches that wait for one; [`Error::Invalid`] if there is no thread to be had; as
+    /// [`ParallelModel::replica`].
     #[track_caller]
     pub fn build(self) -> Result<ParallelWrapper<M>> {
         called_here(self.start())
@@ -133,6 +134,10 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
             if value == 0 {
                 return Err(Error::argument(op, argument, value, "at least 1"));
             }
+        }
+        let most = [("workers", settings.workers), ("prefetch_buffer", settings.prefetch_buffer)];
+        if let Some((argument, value)) = most.into_iter().find(|(_, value)| *value > MOST) {
+            return Err(Error::argument(op, argument, value, "at most 65536"));
         }
         if self.communicator.is_some() && settings.workers != 1 {
             let (value, expected) = (settings.workers.to_string(), "1 beside a communicator: start more processes");
@@ -402,7 +407,8 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut rounds, mut since, mut more) = (0, 0, true);
         while more && !self.shared.has_failed() {
-            let average = (since + 1 == settings.averaging_frequency && !shares).then_some(steps + rounds + 1);
+            let average = since + 1 == settings.averaging_frequency && !shares;
+            let average = average.then_some(steps.saturating_add(rounds + 1));
             let mut last = None;
             for worker in &self.workers {
                 let batch = if more { batches.next() } else { None };
@@ -426,7 +432,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
             return Ok(());
         }
         // Shared gradients leave parameters equal, but not what layers gather beside them.
-        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps + rounds)))
+        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps.saturating_add(rounds))))
     }
 
     /// Waits until every worker is done.
@@ -510,7 +516,7 @@ impl<M: ParallelModel> Worker<M> {
             }
             let done = catch_unwind(AssertUnwindSafe(|| self.run(job, communicator)));
             let done = done.unwrap_or_else(|panic| {
-                Err(Error::invalid("ParallelWrapper", format!("worker {} panicked: {}", self.rank, text_of(&*panic))))
+                Err(Error::invalid("ParallelWrapper", format!("worker {} panicked: {}", self.rank, text_of(panic))))
             });
             if let Err(error) = done {
                 let why = error.to_string();
@@ -550,7 +556,7 @@ impl<M: ParallelModel> Worker<M> {
         counts: bool,
         communicator: &mut dyn Communicator,
     ) -> Result<()> {
-        let (score, gradients) = model.gradients(batch)?;
+        let (score, gradients) = if counts { model.gradients(batch)? } else { model.gradients_of_other(batch)? };
         let examples = if counts { batch.num_examples() as f64 } else { 0. };
         let mean = no_grad(|| {
             let sums = Tensor::from_slice(&[score * examples, examples], 2, &Device::Cpu)?;
@@ -559,7 +565,8 @@ impl<M: ParallelModel> Worker<M> {
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
             communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
             let (mean, weights) = self.report(&sums, communicator)?;
-            scale(1. / weights)?;
+            // A round of batches without examples has no gradient, and 0 / 0 is none.
+            scale(if weights == 0. { 0. } else { 1. / weights })?;
             Ok::<_, Error>(mean)
         })?;
         model.apply_gradients(&gradients, mean)

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ndgc::memory;
 use ndgc::train::{
     Activation, Convolution2D, DataSet, Dense, InferenceMode, InputType, Loss, Lstm, Network, NetworkConfig,
     OutputLayer, ParallelInference, PoolingType, Subsampling, Updater, WorkspaceMode,
@@ -87,15 +88,34 @@ mod ours {
         Ok(DataSet::new(x, Tensor::from_vec(y, labels, &Device::Cpu)?)?)
     }
 
-    /// A network that is settled, and what its workspaces have.
+    /// The most bytes that a step has beyond those before it.
+    fn most(network: &mut Network, data: &DataSet) -> Answer<u64> {
+        memory::clear_scopes();
+        memory::scope("step", &Device::Cpu, || network.fit_batch(data))?;
+        Ok(memory::scopes()[0].peak_bytes)
+    }
+
+    /// A network before its first step.
+    pub(crate) fn fresh(which: usize, mode: WorkspaceMode) -> Answer<(Network, DataSet)> {
+        Ok((config(which).training_workspace_mode(mode).build()?, data(which)?))
+    }
+
+    /// The bytes of a first step.
+    pub(crate) fn first(which: usize, mode: WorkspaceMode) -> Answer<u64> {
+        let (mut network, data) = fresh(which, mode)?;
+        most(&mut network, &data)
+    }
+
+    /// A network that is settled, and the bytes of its workspaces and of a step beside them.
     pub(crate) fn settled(which: usize, mode: WorkspaceMode) -> Answer<(Network, DataSet, u64)> {
-        let (mut network, data) = (config(which).training_workspace_mode(mode).build()?, data(which)?);
+        let (mut network, data) = fresh(which, mode)?;
         for _ in 0..20 {
             network.fit_batch(&data)?;
         }
         let bytes = |stats: ndgc::WorkspaceStats| stats.size + stats.spilled + stats.pinned;
-        let bytes = network.workspaces().iter().map(|workspace| bytes(workspace.stats())).sum();
-        Ok((network, data, bytes))
+        let own: u64 = network.workspaces().iter().map(|workspace| bytes(workspace.stats())).sum();
+        let beside = most(&mut network, &data)?;
+        Ok((network, data, own + beside))
     }
 }
 
@@ -183,10 +203,39 @@ fn seconds(f: &mut dyn FnMut() -> Answer<()>, times: u32) -> Answer<f64> {
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
 }
 
+const MODES: [WorkspaceMode; 4] =
+    [WorkspaceMode::Enabled, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::None];
+
+/// The median and the least, as a cell of a table.
+fn cell(taken: &mut [f64]) -> String {
+    taken.sort_by(f64::total_cmp);
+    format!("{:.0} ({:.0})", taken[taken.len() / 2], taken[0])
+}
+
+/// First steps of a network: the median and the best of nine models that were just made, and the most bytes of one.
+fn firsts(which: usize) -> Answer<()> {
+    let mut taken = vec![Vec::new(); 1 + MODES.len()];
+    for _ in 0..9 {
+        let mut theirs = theirs::step(which)?;
+        taken[0].push(seconds(&mut || theirs().map(drop), 1)? * 1e6);
+        for (mode, taken) in MODES.into_iter().zip(&mut taken[1..]) {
+            let (mut network, data) = ours::fresh(which, mode)?;
+            taken.push(seconds(&mut || Ok(network.fit_batch(&data).map(drop)?), 1)? * 1e6);
+        }
+    }
+    let mut theirs = theirs::step(which)?;
+    let (made, most) = live::most(&mut theirs);
+    made?;
+    let ours = MODES.map(|mode| ours::first(which, mode)).into_iter().collect::<Answer<Vec<u64>>>()?;
+    let bytes = [vec![most as u64], ours].concat().iter().map(u64::to_string).collect::<Vec<_>>();
+    let name = NETWORKS[which];
+    println!("| {name}, first step | {} |", taken.iter_mut().map(|all| cell(all)).collect::<Vec<_>>().join(" | "));
+    println!("| {name}, first step, bytes | {} |", bytes.join(" | "));
+    Ok(())
+}
+
 /// Steps of each network: the median and the best of rounds in which all take their turn.
 fn steps() -> Answer<()> {
-    const MODES: [WorkspaceMode; 4] =
-        [WorkspaceMode::Enabled, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::None];
     const ROUNDS: usize = 31;
     println!("| step, us: median (best) | candle | Enabled | Single | Separate | None |\n|---|---|---|---|---|---|");
     for (which, name) in NETWORKS.iter().enumerate() {
@@ -209,13 +258,10 @@ fn steps() -> Answer<()> {
                 taken[i].push(seconds(&mut *all[i], times)? * 1e6);
             }
         }
-        let cell = |taken: &mut Vec<f64>| {
-            taken.sort_by(f64::total_cmp);
-            format!("{:.0} ({:.0})", taken[ROUNDS / 2], taken[0])
-        };
-        println!("| {name} | {} |", taken.iter_mut().map(cell).collect::<Vec<_>>().join(" | "));
+        println!("| {name} | {} |", taken.iter_mut().map(|all| cell(all)).collect::<Vec<_>>().join(" | "));
         let bytes: Vec<String> = bytes.iter().map(u64::to_string).collect();
         println!("| {name}, bytes | {} |", bytes.join(" | "));
+        firsts(which)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::cpu::{
     special, strided, threads,
     vector::{Loop, simd},
 };
-use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Map, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
 /// Elements up to which rows, threads and vectors cost more than they do (`few.rs`).
@@ -205,18 +205,24 @@ pub(super) enum Unary<'a, T> {
     InPlace(Out<'a, T>),
 }
 
-impl<T: Number> Unary<'_, T> {
+/// What a function of one operand is applied to.
+pub(super) trait Operand<T> {
+    fn map(self, f: impl Function<T, Output = T>);
+
+    /// As [`Operand::map`], by a call for each element: one loop for all functions that never become vectors.
+    fn call(self, f: fn(T) -> T);
+}
+
+impl<T: Number> Operand<T> for Unary<'_, T> {
     #[inline(always)]
-    fn map(self, f: impl Function<T, Output = T>) -> Result<()> {
+    fn map(self, f: impl Function<T, Output = T>) {
         match self {
-            Unary::To(src, dst) => map(src, dst, f),
+            Unary::To(src, dst) => rows_to(src, dst, &|a: &[T], d: &mut [T]| row1(a, d, f)),
             Unary::InPlace(dst) => change(dst, &|d: &mut [T]| change_row(d, f)),
         }
-        Ok(())
     }
 
-    /// As [`Unary::map`], by a call for each element: one loop for all functions that never become vectors.
-    fn call(self, f: fn(T) -> T) -> Result<()> {
+    fn call(self, f: fn(T) -> T) {
         let row = |a: &[T], d: &mut [T]| d.iter_mut().zip(a).for_each(|(d, &a)| *d = f(a));
         match self {
             Unary::To(src, dst) => match src.dense() {
@@ -225,7 +231,6 @@ impl<T: Number> Unary<'_, T> {
             },
             Unary::InPlace(dst) => change(dst, &|d: &mut [T]| d.iter_mut().for_each(|d| *d = f(*d))),
         }
-        Ok(())
     }
 }
 
@@ -285,23 +290,15 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sy
     }
 }
 
-/// Refuses functions that only floats have.
-pub(super) fn check_closed(op: UnaryOp, dtype: DType) -> Result<()> {
-    match op.domain() {
-        Domain::Number => Ok(()),
-        _ => Err(Error::unsupported_dtype("unary", dtype, DType::FLOATS)),
-    }
-}
-
 /// The functions of floats: how each is compiled, as its row says.
 pub(super) trait Functions: Float {
-    fn unary(op: UnaryOp, operand: Unary<'_, Self>) -> Result<()>;
+    fn unary(op: UnaryOp, operand: impl Operand<Self>);
     fn unary_grad(op: UnaryOp, saved: In<'_, Self>, grad: In<'_, Self>, dst: Out<'_, Self>);
 }
 
 macro_rules! of_float {
-    (number $t:ty, $op:ident $operand:ident $value:tt) => {
-        unary($op, $operand)
+    (number $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
+        $operand.map(|$x: $t| $value)
     };
     (call $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
         $operand.call(|$x: $t| $value)
@@ -350,7 +347,7 @@ macro_rules! gradient_of_float {
 macro_rules! functions {
     ([$t:ident] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
         impl Functions for $t {
-            fn unary(op: UnaryOp, operand: Unary<'_, $t>) -> Result<()> {
+            fn unary(op: UnaryOp, operand: impl Operand<$t>) {
                 match op {
                     $(UnaryOp::$name => of_float!($kind $t, op operand $value),)*
                 }
@@ -373,21 +370,62 @@ macro_rules! of_number {
         $operand.map(|$x: $t| $value)
     };
     ($kind:ident $t:ty, $op:ident $operand:ident $value:tt) => {
-        check_closed($op, <$t>::DTYPE)
+        return Err(Error::unsupported_dtype("unary", <$t>::DTYPE, DType::FLOATS))
     };
 }
 
 macro_rules! numbers {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
-        /// Functions that exist for every dtype.
-        pub(super) fn unary<T: Number>(op: UnaryOp, operand: Unary<'_, T>) -> Result<()> {
-            match op {
-                $(UnaryOp::$name => of_number!($kind T, op operand $value),)*
+        /// A map of integers, but a copy or a cast. An error if only floats have it.
+        pub(super) fn map_numbers<T: Number>(map: Map, operand: impl Operand<T>) -> Result<()> {
+            match map {
+                $(Map::Unary(UnaryOp::$name) => of_number!($kind T, op operand $value),)*
+                map => by_numbers(map, operand)?,
             }
+            Ok(())
         }
     };
 }
 for_each_unary!(numbers);
+
+/// As [`map_numbers`], of floats.
+pub(super) fn map_floats<T: Functions>(map: Map, operand: impl Operand<T>) -> Result<()> {
+    match map {
+        Map::Unary(op) => T::unary(op, operand),
+        Map::Powf(2.0) => operand.map(T::squared),
+        Map::Powf(exponent) => {
+            let exponent = T::from_f64(exponent);
+            operand.map(move |x: T| x.power(exponent));
+        }
+        Map::Divide { number, first: true } => {
+            let number = T::from_f64(number);
+            operand.map(move |x: T| number.div(x));
+        }
+        Map::Divide { number, first: false } => {
+            let number = T::from_f64(number);
+            operand.map(move |x: T| x.div(number));
+        }
+        map => by_numbers(map, operand)?,
+    }
+    Ok(())
+}
+
+/// Maps with numbers that integers have too.
+#[inline(always)]
+fn by_numbers<T: Number>(map: Map, operand: impl Operand<T>) -> Result<()> {
+    match map {
+        Map::Affine { mul, add } => {
+            let (mul, add) = (T::from_f64(mul), T::from_f64(add));
+            operand.map(move |x: T| x.mul(mul).add(add));
+        }
+        Map::Clamp { min, max } => {
+            let (min, max) = (T::from_f64(min), T::from_f64(max));
+            operand.map(move |x: T| x.clamped(min, max));
+        }
+        _ => return Err(Error::unsupported_dtype("map", T::DTYPE, DType::FLOATS)),
+    }
+    Ok(())
+}
 
 /// As [`zip`], by a call for each element.
 fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), f: fn(T, T) -> T) {
@@ -411,32 +449,6 @@ macro_rules! binary_functions {
     };
 }
 for_each_binary!(binary_functions);
-
-pub(super) fn affine<T: Number>(operand: Unary<'_, T>, mul: f64, add: f64) -> Result<()> {
-    let (mul, add) = (T::from_f64(mul), T::from_f64(add));
-    operand.map(move |x: T| x.mul(mul).add(add))
-}
-
-pub(super) fn clamp<T: Number>(src: In<'_, T>, dst: Out<'_, T>, min: f64, max: f64) {
-    let (min, max) = (T::from_f64(min), T::from_f64(max));
-    map(src, dst, move |x: T| x.clamped(min, max));
-}
-
-pub(super) fn powf<T: Float>(src: In<'_, T>, dst: Out<'_, T>, exponent: f64) {
-    if exponent == 2.0 {
-        return map(src, dst, T::squared);
-    }
-    let exponent = T::from_f64(exponent);
-    map(src, dst, move |x: T| x.power(exponent));
-}
-
-pub(super) fn divide<T: Float>(operand: Unary<'_, T>, number: f64, first: bool) -> Result<()> {
-    let number = T::from_f64(number);
-    match first {
-        true => operand.map(move |x: T| number.div(x)),
-        false => operand.map(move |x: T| x.div(number)),
-    }
-}
 
 pub(super) fn compare<T: Number>(op: CmpOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, u8>) {
     match op {

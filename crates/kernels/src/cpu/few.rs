@@ -4,11 +4,15 @@ use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut, pod_read_unaligned};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
-use crate::base::dtype::DType;
+use crate::base::{dtype::DType, error::Result};
 pub use crate::cpu::elementwise::FEW;
-use crate::cpu::{low_precision::LowPrecision, number::Number};
+use crate::cpu::{
+    elementwise::{Function, Operand, map_floats, map_numbers},
+    low_precision::{self, LowPrecision},
+    number::Number,
+};
 use crate::for_each_binary;
-use crate::kernel::BinaryOp;
+use crate::kernel::{BinaryOp, Map};
 
 macro_rules! binary_functions {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident
@@ -45,6 +49,78 @@ fn widened<N: LowPrecision<Compute: Pod>>(op: BinaryOp, lhs: &[u8], rhs: &[u8], 
     of_type::<N::Compute>(op, cast_slice(&a[..count]), cast_slice(&b[..count]), cast_slice_mut(&mut d[..count]));
     N::narrow(&d[..count], &mut result[..count]);
     dst.copy_from_slice(cast_slice(&result[..count]));
+}
+
+/// A few elements of an operand, and where their images go.
+struct Few<'a> {
+    src: &'a [u8],
+    dst: &'a mut [u8],
+}
+
+impl<T: Number + Pod> Operand<T> for Few<'_> {
+    #[inline(always)]
+    fn map(self, f: impl Function<T, Output = T>) {
+        self.each(&|x| f.of(x));
+    }
+
+    #[inline(always)]
+    fn call(self, f: fn(T) -> T) {
+        self.each(&f);
+    }
+}
+
+impl Few<'_> {
+    #[inline(never)]
+    fn each<T: Pod>(self, f: &dyn Fn(T) -> T) {
+        let size = size_of::<T>();
+        for (d, x) in self.dst.chunks_exact_mut(size).zip(self.src.chunks_exact(size)) {
+            d.copy_from_slice(bytes_of(&f(pod_read_unaligned(x))));
+        }
+    }
+}
+
+/// As [`map`], of a dtype that computes in a wider one, by `f` there.
+fn mapped_wider<N: LowPrecision<Compute: Pod>>(
+    map: Map,
+    few: Few<'_>,
+    f: fn(Map, Few<'_>) -> Result<()>,
+) -> Result<()> {
+    let count = few.dst.len() / size_of::<N>();
+    let (mut own, mut wide, mut images) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW], [N::Compute::ZERO; FEW]);
+    cast_slice_mut(&mut own[..count]).copy_from_slice(few.src);
+    N::widen(&own[..count], &mut wide[..count]);
+    let src = cast_slice(&wide[..count]);
+    f(low_precision::rounded::<N>(map), Few { src, dst: cast_slice_mut(&mut images[..count]) })?;
+    N::narrow(&images[..count], &mut own[..count]);
+    few.dst.copy_from_slice(cast_slice(&own[..count]));
+    Ok(())
+}
+
+/// A function of an operand whose elements, at most [`FEW`], as many as the result's and of its dtype, follow each
+/// other in these bytes. `false`, and nothing is written, for dtypes that do not have it, and for casts.
+pub fn map(map: Map, dtype: DType, src: &[u8], dst: &mut [u8]) -> bool {
+    if let Map::Copy = map {
+        dst.copy_from_slice(src);
+        return true;
+    }
+    let few = Few { src, dst };
+    let done = match dtype {
+        DType::F32 => map_floats::<f32>(map, few),
+        DType::F64 => map_floats::<f64>(map, few),
+        DType::I32 => map_numbers::<i32>(map, few),
+        DType::I64 => map_numbers::<i64>(map, few),
+        DType::U8 => map_numbers::<u8>(map, few),
+        DType::U32 => map_numbers::<u32>(map, few),
+        DType::U64 => map_numbers::<u64>(map, few),
+        DType::F16 => mapped_wider::<f16>(map, few, |map, few| map_floats::<f32>(map, few)),
+        DType::BF16 => mapped_wider::<bf16>(map, few, |map, few| map_floats::<f32>(map, few)),
+        DType::F8E4M3 => mapped_wider::<F8E4M3>(map, few, |map, few| map_floats::<f32>(map, few)),
+        DType::I8 => mapped_wider::<i8>(map, few, |map, few| map_numbers::<i32>(map, few)),
+        DType::I16 => mapped_wider::<i16>(map, few, |map, few| map_numbers::<i32>(map, few)),
+        DType::U16 => mapped_wider::<u16>(map, few, |map, few| map_numbers::<i32>(map, few)),
+        DType::Bool => return false,
+    };
+    done.is_ok()
 }
 
 /// A function of two operands whose elements, at most [`FEW`], as many as the result's and of one dtype, follow each

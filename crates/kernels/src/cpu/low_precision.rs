@@ -6,6 +6,8 @@
 //! bits ends in the lower 8 or 16 bits of one of low precision. Kernels that look at more than one element at a time
 //! get their operands [`widened`](super::widened) as a whole.
 
+use std::sync::OnceLock;
+
 use float8::F8E4M3;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -17,13 +19,13 @@ use crate::base::{
 };
 use crate::cpu::{
     elementwise::{self, Binary, Functions, Unary},
-    number::{Float, Number},
+    number::Number,
     operand::{Element, In, Out},
     optim::{Pass, Stepped},
     strided, threads,
     vector::simd,
 };
-use crate::kernel::{BinaryOp, CmpOp, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Map, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
@@ -210,51 +212,41 @@ pub(super) fn binary<N: LowPrecision>(op: BinaryOp, operands: Binary<'_, N>) {
     }
 }
 
-/// `f` of the operand of a unary function, which may be the destination itself.
-fn each<N: LowPrecision>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Compute>) + Sync)) {
+/// `f` of the operand of a unary function, which may be the destination itself. An error is the same for all blocks.
+fn each<N: LowPrecision>(
+    operand: Unary<'_, N>,
+    f: &(dyn Fn(Unary<'_, N::Compute>) -> Result<()> + Sync),
+) -> Result<()> {
+    let failed = OnceLock::new();
+    let f = |block: Unary<'_, N::Compute>| {
+        if let Err(error) = f(block) {
+            let _ = failed.set(error);
+        }
+    };
     match operand {
         Unary::To(src, dst) => map(src, dst, &|a, d| f(Unary::To(a, d))),
         Unary::InPlace(dst) => change(dst, &|d| f(Unary::InPlace(d))),
     }
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// As [`elementwise::unary`] of the wider dtype.
-pub(super) fn unary<N: LowPrecision>(op: UnaryOp, operand: Unary<'_, N>) -> Result<()> {
-    elementwise::check_closed(op, N::DTYPE)?;
-    each(operand, &|operand| {
-        // What integers are not closed over was refused.
-        let _ = elementwise::unary::<N::Compute>(op, operand);
-    });
-    Ok(())
+/// A map whose numbers are as this dtype holds them.
+pub(super) fn rounded<N: LowPrecision>(map: Map) -> Map {
+    match map {
+        Map::Clamp { min, max } => Map::Clamp { min: N::rounded(min), max: N::rounded(max) },
+        Map::Affine { mul, add } if !N::DTYPE.is_float() => Map::Affine { mul: N::rounded(mul), add: N::rounded(add) },
+        map => map,
+    }
 }
 
-pub(super) fn unary_float<N: LowPrecision<Compute: Functions>>(op: UnaryOp, operand: Unary<'_, N>) {
-    each(operand, &|operand| {
-        let _ = N::Compute::unary(op, operand);
-    });
+/// As [`elementwise::map_numbers`], of the wider dtype.
+pub(super) fn map_numbers<N: LowPrecision>(map: Map, operand: Unary<'_, N>) -> Result<()> {
+    each(operand, &|operand| elementwise::map_numbers(rounded::<N>(map), operand))
 }
 
-pub(super) fn affine<N: LowPrecision>(operand: Unary<'_, N>, mul: f64, add: f64) {
-    // As in the other dtypes the numbers are converted first.
-    let (mul, add) = if N::DTYPE.is_float() { (mul, add) } else { (N::rounded(mul), N::rounded(add)) };
-    each(operand, &|operand| {
-        let _ = elementwise::affine(operand, mul, add);
-    });
-}
-
-pub(super) fn clamp<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N>, min: f64, max: f64) {
-    let (min, max) = (N::rounded(min), N::rounded(max));
-    map(src, dst, &|a, d| elementwise::clamp(a, d, min, max));
-}
-
-pub(super) fn powf<N: LowPrecision<Compute: Float>>(src: In<'_, N>, dst: Out<'_, N>, exponent: f64) {
-    map(src, dst, &|a, d| elementwise::powf(a, d, exponent));
-}
-
-pub(super) fn divide<N: LowPrecision<Compute: Float>>(operand: Unary<'_, N>, number: f64, first: bool) {
-    each(operand, &|operand| {
-        let _ = elementwise::divide(operand, number, first);
-    });
+/// As [`map_numbers`], of floats.
+pub(super) fn map_floats<N: LowPrecision<Compute: Functions>>(map: Map, operand: Unary<'_, N>) -> Result<()> {
+    each(operand, &|operand| elementwise::map_floats(rounded::<N>(map), operand))
 }
 
 pub(super) fn compare<N: LowPrecision>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {

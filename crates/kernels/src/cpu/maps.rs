@@ -9,13 +9,13 @@ use crate::base::{
 };
 use crate::cpu::{
     cast as casting,
-    elementwise::{self, Binary, Functions, Unary},
+    elementwise::{self, Binary, Unary},
     low_precision,
     number::Convert,
     operand::{Dst, Element, In, Out, Src},
-    types::{open, with_bits, with_float, with_number},
+    types::{open, with_bits, with_number},
 };
-use crate::kernel::{BinaryOp, Domain, UnaryOp};
+use crate::kernel::{BinaryOp, Domain, Map};
 
 /// Whether the result of two truth values is one of them, and computed as that of bytes. An error if only floats have
 /// the function, and these are none.
@@ -141,53 +141,17 @@ fn operand<'a, T: Element>(src: Option<Src<'a>>, dst: Dst<'a>) -> Unary<'a, T> {
     }
 }
 
-pub(super) fn unary(op: UnaryOp, src: Option<Src>, dst: Dst) -> Result<()> {
+/// Maps but copies and casts.
+pub(super) fn map(map: Map, src: Option<Src>, dst: Dst) -> Result<()> {
     match dst.dtype() {
-        DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
-        DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
-        DType::F8E4M3 => low_precision::unary_float::<F8E4M3>(op, operand(src, dst)),
-        DType::F16 => low_precision::unary_float::<f16>(op, operand(src, dst)),
-        DType::BF16 => low_precision::unary_float::<bf16>(op, operand(src, dst)),
-        dtype => with_number!(@ "unary", dtype,
-            T => elementwise::unary::<T>(op, operand(src, dst))?,
-            N => low_precision::unary::<N>(op, operand(src, dst))?;
+        DType::F32 => elementwise::map_floats::<f32>(map, operand(src, dst)),
+        DType::F64 => elementwise::map_floats::<f64>(map, operand(src, dst)),
+        DType::F8E4M3 => low_precision::map_floats::<F8E4M3>(map, operand(src, dst)),
+        DType::F16 => low_precision::map_floats::<f16>(map, operand(src, dst)),
+        DType::BF16 => low_precision::map_floats::<bf16>(map, operand(src, dst)),
+        dtype => with_number!(@ "map", dtype,
+            T => elementwise::map_numbers::<T>(map, operand(src, dst)),
+            N => low_precision::map_numbers::<N>(map, operand(src, dst));
             U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
     }
-    Ok(())
-}
-
-pub(super) fn affine(src: Option<Src>, dst: Dst, mul: f64, add: f64) -> Result<()> {
-    with_number!("affine", dst.dtype(),
-        T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
-        N => low_precision::affine::<N>(operand(src, dst), mul, add));
-    Ok(())
-}
-
-pub(super) fn powf(src: Src, dst: Dst, exponent: f64) -> Result<()> {
-    with_float!("powf", dst.dtype(), T => {
-        open!(T; src; dst);
-        elementwise::powf(src, dst, exponent);
-    }, N => {
-        open!(N; src; dst);
-        low_precision::powf(src, dst, exponent);
-    });
-    Ok(())
-}
-
-pub(super) fn divide(src: Option<Src>, dst: Dst, number: f64, first: bool) -> Result<()> {
-    with_float!("divide", dst.dtype(),
-        T => elementwise::divide::<T>(operand(src, dst), number, first)?,
-        N => low_precision::divide::<N>(operand(src, dst), number, first));
-    Ok(())
-}
-
-pub(super) fn clamp(src: Src, dst: Dst, min: f64, max: f64) -> Result<()> {
-    with_number!("clamp", dst.dtype(), T => {
-        open!(T; src; dst);
-        elementwise::clamp(src, dst, min, max);
-    }, N => {
-        open!(N; src; dst);
-        low_precision::clamp(src, dst, min, max);
-    });
-    Ok(())
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::base::{dtype::DType, error::Result};
 use crate::{
     axiswise::Axiswise,
-    kernel::{Access, Kernel, OPERANDS_MAX, View},
+    kernel::{Access, Kernel, Map, OPERANDS_MAX, View},
     window::{ConvOp, PoolOp, Windowed},
 };
 
@@ -91,16 +91,10 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::BinaryAssign { op, dst, rhs } => maps::binary_assign(*op, write(dst), read(rhs)),
             Kernel::Fill { dst, value } => fill(write(dst), *value),
             Kernel::Arange { dst, start, step } => arange(write(dst), *start, *step),
-            Kernel::Copy { src, dst } => maps::copy(read(src), write(dst)),
-            Kernel::Cast { src, dst } => maps::cast(read(src), write(dst)),
-            Kernel::Unary { op, src, dst } => maps::unary(*op, Some(read(src)), write(dst)),
-            Kernel::UnaryAssign { op, dst } => maps::unary(*op, None, write(dst)),
-            Kernel::Affine { src, dst, mul, add } => maps::affine(Some(read(src)), write(dst), *mul, *add),
-            Kernel::AffineAssign { dst, mul, add } => maps::affine(None, write(dst), *mul, *add),
-            Kernel::Powf { src, dst, exponent } => maps::powf(read(src), write(dst), *exponent),
-            Kernel::Divide { src, dst, number, first } => maps::divide(Some(read(src)), write(dst), *number, *first),
-            Kernel::DivideAssign { dst, number, first } => maps::divide(None, write(dst), *number, *first),
-            Kernel::Clamp { src, dst, min, max } => maps::clamp(read(src), write(dst), *min, *max),
+            Kernel::Map { map: Map::Copy, src, dst } => maps::copy(read(src), write(dst)),
+            Kernel::Map { map: Map::Cast, src, dst } => maps::cast(read(src), write(dst)),
+            Kernel::Map { map, src, dst } => maps::map(*map, Some(read(src)), write(dst)),
+            Kernel::MapAssign { map, dst } => maps::map(*map, None, write(dst)),
             Kernel::Compare { op, lhs, rhs, dst } => compare(*op, read(lhs), read(rhs), write(dst)),
             Kernel::Where { cond, yes, no, dst } => choose(read(cond), read(yes), read(no), write(dst)),
             Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, read(saved), read(grad), write(dst)),

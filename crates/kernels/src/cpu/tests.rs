@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::{
     cpu,
-    kernel::{BinaryOp, Kernel, OwnedView, StepRule, UnaryOp},
+    kernel::{BinaryOp, Kernel, Map, OwnedView, StepRule, UnaryOp},
     span::Span,
 };
 
@@ -257,9 +257,9 @@ fn a_dtype_that_a_kernel_has_no_code_for_is_an_error() {
     let (mut a, mut b) = (Array::new(DType::U32, &[3]), Array::new(DType::U32, &[3]));
     let (src, dst) = (a.view(), b.view());
     let kernels = [
-        Kernel::Unary { op: UnaryOp::Exp, src, dst },
-        Kernel::Powf { src, dst, exponent: 2.0 },
-        Kernel::Divide { src, dst, number: 3.0, first: false },
+        Kernel::Map { map: Map::Unary(UnaryOp::Exp), src, dst },
+        Kernel::Map { map: Map::Powf(2.0), src, dst },
+        Kernel::Map { map: Map::Divide { number: 3.0, first: false }, src, dst },
         Kernel::Softmax { src, dst, log: false },
         Kernel::Normal { dst, seed: 0, first: 0, mean: 0.0, std: 1.0 },
         Kernel::OptimizerStep {

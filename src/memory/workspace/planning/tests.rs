@@ -1,6 +1,8 @@
 //! Plans against lifetimes that are known, and cycles that do not keep to theirs: no bytes that somebody has are handed
 //! out.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 /// SplitMix64.
@@ -317,11 +319,74 @@ fn gaps_are_found_divided_and_joined() {
     assert_eq!(gaps.take(64, 512, 1000), 256);
     gaps.give(128, 128);
     gaps.give(256, 64);
-    assert_eq!(gaps.0.clone().into_iter().collect::<Vec<_>>(), [(128, 256)]);
+    assert_eq!(gaps.all.clone().into_iter().collect::<Vec<_>>(), [(128, 256)]);
     // What ends where nothing more was used grows into that, if there is room.
     assert_eq!(gaps.take(512, 384, 1000), 128);
     gaps.give(128, 256);
     assert_eq!(gaps.take(512, 384, 600), 384);
+}
+
+#[test]
+fn many_gaps_are_taken_as_few_are() {
+    let mut random = Random(3);
+    let (mut many, mut few) = (Gaps::default(), Gaps::default());
+    for at in 0..500 {
+        let bytes = 64 * random.of(1..9);
+        many.give(1024 * at, bytes);
+        few.give(1024 * at, bytes);
+    }
+    assert!(!many.by_size.is_empty());
+    let mut held = Vec::new();
+    for _ in 0..3000 {
+        // Each is looked at.
+        few.by_size.clear();
+        if held.is_empty() || random.of(0..3) > 0 {
+            let bytes = 64 * random.of(1..9);
+            let at = many.take(bytes, 512_000, 512_000);
+            assert_eq!(few.take(bytes, 512_000, 512_000), at, "the first of the smallest");
+            held.extend((at < 512_000).then_some((at, bytes)));
+        } else {
+            let (at, bytes) = held.swap_remove(random.of(0..held.len()));
+            many.give(at, bytes);
+            few.give(at, bytes);
+        }
+        assert_eq!(many.all, few.all);
+    }
+}
+
+#[test]
+fn holes_are_not_looked_at_one_by_one() {
+    // Of 64 bytes each, and each request asks for more.
+    const HOLES: usize = 100_000;
+    let mut planner = Planner::default();
+    planner.begin();
+    let ask = |planner: &mut Planner, bytes: usize, end: usize| {
+        let at = planner.offset_of_next(bytes, end, usize::MAX);
+        assert_eq!(at, end);
+        planner.note(bytes, Some(at))
+    };
+    let marks: Vec<u32> = (0..2 * HOLES).map(|n| ask(&mut planner, 64, 64 * n)).collect();
+    marks.iter().step_by(2).for_each(|&mark| planner.ended(mark));
+    let begun = Instant::now();
+    for n in 0..HOLES {
+        ask(&mut planner, 128, 128 * (HOLES + n));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_request_that_was_not_met_was_never_alive() {
+    let mut planner = Planner::default();
+    planner.begin();
+    for bytes in [640, 64] {
+        planner.note(bytes, None);
+    }
+    planner.ended(PLANNED);
+    for bytes in [128, 1 << 30] {
+        let mark = planner.note(bytes, None);
+        planner.take_back(mark);
+        assert_eq!((planner.alive, planner.alive_max, planner.count()), (64, 704, 2));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Attention of a series to itself.
 
-use ndgc::{Result, Tensor};
+use ndgc::{DType, Result, Tensor};
 
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
@@ -49,15 +49,20 @@ impl Layer for SelfAttention {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (n, size, steps) = x.dims3()?;
-        let width = self.n_out / self.heads;
+        // Without heads, which output_type() refuses, no shape fits.
+        let width = self.n_out.checked_div(self.heads).unwrap_or(0);
         let rows = x.permute((0, 2, 1))?.reshape((n * steps, size))?;
         let part = |place: usize| {
             let all = rows.matmul(pass.param(place)?)?;
             all.reshape((n, steps, self.heads, width))?.permute((0, 2, 1, 3))?.contiguous()
         };
         let mask = match pass.mask() {
-            // Added to the scores: 0 where a step counts, and far below where it does not.
-            Some(mask) => Some(mask.to_dtype(x.dtype())?.affine(1e9, -1e9)?.reshape((n, 1, 1, steps))?),
+            // Added to the scores: 0 where a step counts, and far below where it does not; but a number, since a
+            // softmax makes NaN of infinities alone.
+            Some(mask) => {
+                let far = if x.dtype() == DType::F16 { 3e4 } else { 1e9 };
+                Some(mask.to_dtype(x.dtype())?.affine(far, -far)?.reshape((n, 1, 1, steps))?)
+            }
             None => None,
         };
         let scale = 1.0 / (width as f64).sqrt();

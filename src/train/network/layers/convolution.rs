@@ -5,6 +5,7 @@ use ndgc::{Result, Tensor, TensorExt};
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
+use super::recurrent::mask_of_steps;
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
 /// kw]`.
@@ -59,7 +60,8 @@ impl Convolution2D {
 
 /// Places of a window of `kernel` numbers along an axis.
 fn places(size: usize, kernel: usize, stride: usize, padding: usize) -> Option<usize> {
-    (size + 2 * padding).checked_sub(kernel).filter(|_| stride > 0 && kernel > 0).map(|room| room / stride + 1)
+    let wide = padding.checked_mul(2)?.checked_add(size)?;
+    wide.checked_sub(kernel).filter(|_| stride > 0 && kernel > 0).map(|room| room / stride + 1)
 }
 
 impl Layer for Convolution2D {
@@ -72,7 +74,7 @@ impl Layer for Convolution2D {
         let InputType::Convolutional { height, width, .. } = input else {
             return wrong_input("convolution", input, expected);
         };
-        let wide = |kernel: usize| self.dilation * kernel.saturating_sub(1) + 1;
+        let wide = |kernel: usize| self.dilation.saturating_mul(kernel.saturating_sub(1)).saturating_add(1);
         let rows = places(height, wide(self.kernel.0), self.stride, self.padding);
         let columns = places(width, wide(self.kernel.1), self.stride, self.padding);
         match (rows, columns) {
@@ -177,7 +179,7 @@ impl Layer for Subsampling {
         pass.result(|| match self.pooling {
             PoolingType::Max => x.max_pool2d_with_stride(kernel, stride),
             other => x.compose("pooling", || {
-                other.of_means(x, (kernel.0 * kernel.1) as f64, |x| x.avg_pool2d_with_stride(kernel, stride))
+                other.of_means(x, kernel.0 as f64 * kernel.1 as f64, |x| x.avg_pool2d_with_stride(kernel, stride))
             }),
         })
     }
@@ -202,7 +204,8 @@ impl Layer for GlobalPooling {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let flat = x.flatten_from(2)?;
-        let mask = pass.mask().filter(|mask| mask.rank() == 2 && x.rank() == 3 && mask.dim(1).ok() == x.dim(2).ok());
+        // Of images a mask says which count, and not what of them.
+        let mask = if x.rank() == 3 { mask_of_steps(x, pass)? } else { None };
         let Some(mask) = mask else {
             let count = flat.dim(2)? as f64;
             return pass.result(|| match self.0 {
@@ -210,7 +213,7 @@ impl Layer for GlobalPooling {
                 other => x.compose("global_pooling", || other.of_means(&flat, count, |x| x.mean(2))),
             });
         };
-        let mask = mask.to_dtype(x.dtype())?.unsqueeze(1)?;
+        let mask = mask.unsqueeze(1)?;
         pass.result(|| {
             x.compose("global_pooling", || match self.0 {
                 PoolingType::Max => {

@@ -97,7 +97,10 @@ impl Layer for BatchNormalization {
         let mean = x.mean_keepdim(axes)?;
         let centred = x.broadcast_sub(&mean)?;
         let variance = centred.sqr()?.mean_keepdim(axes)?;
-        no_grad(|| self.follow(&mean, &variance, pass))?;
+        if x.elem_count() > 0 {
+            // Those of nothing are NaN, for good.
+            no_grad(|| self.follow(&mean, &variance, pass))?;
+        }
         scaled(centred.broadcast_div(&variance.affine(1.0, self.epsilon)?.sqrt()?)?)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Letters: n batch, t time, h hidden numbers.
 
-use ndgc::{Result, Tensor, is_grad_enabled};
+use ndgc::{Error, Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
@@ -38,7 +38,7 @@ fn run<const N: usize>(
             Some(all.reshape((steps, n, weight.dim(1)?))?)
         }
     };
-    let mask = pass.mask().map(|mask| mask.to_dtype(x.dtype())).transpose()?;
+    let mask = mask_of_steps(x, pass)?;
     let mut first = pass.memory();
     if first.len() != N || first.iter().any(|state| state.dims() != [n, hidden]) {
         first.clear();
@@ -72,6 +72,17 @@ fn run<const N: usize>(
     Ok(states)
 }
 
+/// The mask of a series `[n, size, t]`, which has a number for each of its steps.
+pub(super) fn mask_of_steps(x: &Tensor, pass: &Pass<'_>) -> Result<Option<Tensor>> {
+    let Some(mask) = pass.mask() else { return Ok(None) };
+    let (n, _, steps) = x.dims3()?;
+    if mask.dims() != [n, steps] {
+        let why = "the mask of a series has a number for each step: [n, t]";
+        return Err(Error::shape_mismatch("mask", x.dims(), mask.dims(), why));
+    }
+    mask.to_dtype(x.dtype()).map(Some)
+}
+
 /// The outputs of a run: `[n, h, t]`.
 fn outputs<const N: usize>(states: &States<N>, pass: &Pass<'_>) -> Result<Tensor> {
     pass.result(|| Tensor::stack(&states[0][1..], 2))
@@ -86,7 +97,8 @@ fn series(layer: &'static str, n_out: usize, input: InputType) -> Result<InputTy
 
 /// `W` of the input, `RW` of the state and `b`, for as many gates as there are biases.
 fn gates(input: InputType, hidden: usize, bias: &[f64]) -> Vec<Param> {
-    let (size, wide) = (input.size(), bias.len() * hidden);
+    // More than there are numbers are refused with their shape.
+    let (size, wide) = (input.size(), hidden.saturating_mul(bias.len()));
     let bias = Param { start: Start::Parts(bias.to_vec()), ..Param::bias("b", wide, 0.0) };
     vec![Param::weight("W", (size, wide), [size, hidden]), Param::weight("RW", (hidden, wide), [hidden, hidden]), bias]
 }
@@ -162,7 +174,7 @@ impl Layer for Lstm {
         let before = kept[0].narrow(0, 0, steps)?.reshape((steps * n, hidden))?;
         // The gates' gradients take the place of what was computed for the gates.
         let gates = rows.linear(&weight.t()?, Some(&bias))?.reshape((steps, n, 4 * hidden))?;
-        let mask = pass.mask().map(|mask| mask.to_dtype(x.dtype())).transpose()?;
+        let mask = mask_of_steps(x, pass)?;
         let zeros = || Tensor::zeros((n, hidden), x.dtype(), x.device());
         let (dh, dc) = (zeros()?, zeros()?);
         for t in (0..steps).rev() {
@@ -257,7 +269,7 @@ impl Layer for Gru {
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
         let mut params = gates(input, self.hidden, &[0.0; 3]);
-        params.push(Param::bias("Rb", 3 * self.hidden, 0.0));
+        params.push(Param::bias("Rb", self.hidden.saturating_mul(3), 0.0));
         Ok(params)
     }
 
@@ -332,10 +344,9 @@ impl Layer for LastTimeStep {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let last = x.dims3()?.2.saturating_sub(1);
-        let Some(mask) = pass.mask() else {
+        let Some(mask) = mask_of_steps(x, pass)? else {
             return pass.result(|| x.compose("last_time_step", || x.get_on_dim(2, last)?.contiguous()));
         };
-        let mask = mask.to_dtype(x.dtype())?;
         // Counted from the end, the last step that counts is the first one.
         let counted = mask.flip(&[1])?.cumsum(1)?.flip(&[1])?;
         let last = counted.eq(1.0)?.to_dtype(x.dtype())?.mul(&mask)?.unsqueeze(1)?;

@@ -5,7 +5,7 @@ use crate::cpu::{
     special,
     tests::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped},
 };
-use crate::kernel::{BinaryOp, CmpOp, Domain, Kept, Kernel, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Domain, Kept, Kernel, Map, UnaryOp};
 
 fn plain_unary(op: UnaryOp, x: f64) -> f64 {
     match op {
@@ -78,9 +78,9 @@ fn unary_kernels_match_plain_loops_on_any_layout() {
                 };
                 let (new, in_place) = (expected(&src), expected(&target));
                 let mut dst = Array::new(dtype, dims);
-                run(&Kernel::Unary { op, src: src.view(), dst: dst.view() }).expect("supported");
+                run(&Kernel::Map { map: Map::Unary(op), src: src.view(), dst: dst.view() }).expect("supported");
                 assert_close(&dst.values(), &new, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
-                run(&Kernel::UnaryAssign { op, dst: target.view() }).expect("supported");
+                run(&Kernel::MapAssign { map: Map::Unary(op), dst: target.view() }).expect("supported");
                 assert_close(&target.values(), &in_place, tolerance(dtype), &format!("{op:?} {dtype} in place"));
             }
         }
@@ -148,9 +148,9 @@ fn an_operation_in_place_leaves_elements_outside_its_view_alone() {
     let mut array = Array::of(DType::F32, &[4, 6], &[1.0]);
     let whole = array.layout;
     array.layout = whole.narrow(0, 1, 2).and_then(|rows| rows.narrow(1, 2, 3)).expect("inside");
-    run(&Kernel::AffineAssign { dst: array.view(), mul: 2.0, add: 3.0 }).expect("floats");
+    run(&Kernel::MapAssign { map: Map::Affine { mul: 2.0, add: 3.0 }, dst: array.view() }).expect("floats");
     array.layout = array.layout.transpose(0, 1);
-    run(&Kernel::UnaryAssign { op: UnaryOp::Neg, dst: array.view() }).expect("floats");
+    run(&Kernel::MapAssign { map: Map::Unary(UnaryOp::Neg), dst: array.view() }).expect("floats");
     array.layout = whole;
     let expected: Vec<f64> =
         (0..24).map(|i| if (1..3).contains(&(i / 6)) && (2..5).contains(&(i % 6)) { -5.0 } else { 1.0 }).collect();
@@ -207,7 +207,7 @@ fn gradients_are_the_slopes_of_their_functions() {
             let mut x = Array::random(&mut draw, dtype, dims).map(place);
             let mut grad = Array::random(&mut draw, dtype, dims);
             let (mut out, mut dst) = (Array::new(dtype, dims), Array::new(dtype, dims));
-            run(&Kernel::Unary { op, src: x.view(), dst: out.view() }).expect("floats");
+            run(&Kernel::Map { map: Map::Unary(op), src: x.view(), dst: out.view() }).expect("floats");
             let saved = match op.kept() {
                 Kept::Input => x.view(),
                 Kept::Output => out.view(),
@@ -255,30 +255,35 @@ fn scalar_kernels_match_plain_loops() {
                 assert_close(&dst.values(), &expected, tolerance(dtype), &format!("{what} {dtype} {dims:?}"));
             };
             let mut dst = Array::new(dtype, dims);
-            run(&Kernel::Affine { src: src.view(), dst: dst.view(), mul: 3.0, add: 2.0 }).expect("any dtype");
+            run(&Kernel::Map { map: Map::Affine { mul: 3.0, add: 2.0 }, src: src.view(), dst: dst.view() })
+                .expect("any dtype");
             check(&dst, &|x| x * 3.0 + 2.0, "affine");
-            run(&Kernel::Clamp { src: src.view(), dst: dst.view(), min: 1.0, max: 3.0 }).expect("any dtype");
+            run(&Kernel::Map { map: Map::Clamp { min: 1.0, max: 3.0 }, src: src.view(), dst: dst.view() })
+                .expect("any dtype");
             check(&dst, &|x| x.clamp(1.0, 3.0), "clamp");
             if dtype.is_float() {
                 for exponent in [2.0, 0.5, 3.0, -1.0, 0.0] {
-                    run(&Kernel::Powf { src: src.view(), dst: dst.view(), exponent }).expect("floats");
+                    run(&Kernel::Map { map: Map::Powf(exponent), src: src.view(), dst: dst.view() }).expect("floats");
                     check(&dst, &|x| x.powf(exponent), "powf");
                 }
-                run(&Kernel::Divide { src: src.view(), dst: dst.view(), number: 3.0, first: false }).expect("floats");
+                run(&Kernel::Map { map: Map::Divide { number: 3.0, first: false }, src: src.view(), dst: dst.view() })
+                    .expect("floats");
                 check(&dst, &|x| x / 3.0, "divide");
-                run(&Kernel::Divide { src: src.view(), dst: dst.view(), number: 3.0, first: true }).expect("floats");
+                run(&Kernel::Map { map: Map::Divide { number: 3.0, first: true }, src: src.view(), dst: dst.view() })
+                    .expect("floats");
                 check(&dst, &|x| 3.0 / x, "divide a number");
-                run(&Kernel::DivideAssign { dst: dst.view(), number: 3.0, first: true }).expect("floats");
+                run(&Kernel::MapAssign { map: Map::Divide { number: 3.0, first: true }, dst: dst.view() })
+                    .expect("floats");
                 check(&dst, &|x| 3.0 / (3.0 / x), "divide a number in place");
             }
             let mut target = Array::random_target(&mut draw, dtype, dims);
-            run(&Kernel::Copy { src: src.view(), dst: target.view() }).expect("any dtype");
+            run(&Kernel::copy(src.view(), target.view())).expect("any dtype");
             check(&target, &|x| x, "copy");
             run(&Kernel::Fill { dst: target.view(), value: 9.0 }).expect("any dtype");
             check(&target, &|_| 9.0, "fill");
             for to in DType::ALL {
                 let mut dst = Array::new(to, dims);
-                run(&Kernel::Cast { src: src.view(), dst: dst.view() }).expect("any dtype");
+                run(&Kernel::Map { map: Map::Cast, src: src.view(), dst: dst.view() }).expect("any dtype");
                 let expected: Vec<f64> = values.iter().map(|&x| with_type!(to, T => T::from_f64(x).to_f64())).collect();
                 assert_close(&dst.values(), &expected, 0.0, &format!("{dtype} as {to}"));
             }
@@ -305,10 +310,10 @@ fn whole_numbers_keep_all_their_bits() {
     let mut src = Array::new(DType::I64, &[4]);
     large.iter().enumerate().for_each(|(i, &value)| src.put(i, value));
     let mut dst = Array::new(DType::I64, &[4]);
-    run(&Kernel::Cast { src: src.view(), dst: dst.view() }).expect("any dtype");
+    run(&Kernel::Map { map: Map::Cast, src: src.view(), dst: dst.view() }).expect("any dtype");
     assert_eq!(dst.typed::<i64>(), large);
     let mut narrow = Array::new(DType::U32, &[4]);
-    run(&Kernel::Cast { src: src.view(), dst: narrow.view() }).expect("any dtype");
+    run(&Kernel::Map { map: Map::Cast, src: src.view(), dst: narrow.view() }).expect("any dtype");
     assert_eq!(narrow.typed::<u32>(), large.map(|value| value as u32));
     let mut ones = Array::of(DType::I64, &[4], &[-1.0]);
     let kernel = Kernel::Binary { op: BinaryOp::Div, lhs: src.view(), rhs: ones.view(), dst: dst.view() };
@@ -326,7 +331,7 @@ fn large_arrays_are_cut_into_pieces_without_a_seam() {
     let kernel = Kernel::Binary { op: BinaryOp::Add, lhs: lhs.view(), rhs: rhs.view(), dst: dst.view() };
     run(&kernel).expect("any dtype");
     run(&Kernel::BinaryAssign { op: BinaryOp::Sub, dst: dst.view(), rhs: lhs.view() }).expect("any dtype");
-    run(&Kernel::AffineAssign { dst: dst.view(), mul: 4.0, add: 0.0 }).expect("any dtype");
+    run(&Kernel::MapAssign { map: Map::Affine { mul: 4.0, add: 0.0 }, dst: dst.view() }).expect("any dtype");
     assert!(dst.values().iter().all(|&x| x == 2.0));
 }
 

@@ -1,0 +1,73 @@
+//! What a reader of the devices found: bytes that two sections use, and segments of odd sizes.
+
+use ndgc::memory::{HostPool, Recording, ReplayPool, Segments};
+use ndgc::{Device, SimConfig, Tensor, gc};
+
+use crate::device::support::{alone, both, finish, values, vector};
+
+#[test]
+fn bytes_that_a_section_reads_stay_with_it_when_another_graph_that_has_them_goes() {
+    // Broken by: giving the block to whoever asks next in the section, whose first replay would be right.
+    both(|device| {
+        let x = vector(&[1., 2.], device);
+        let double = || x.affine(2., 0.);
+        // Blocks for both sections.
+        drop([0; 6].map(|_| double().unwrap()));
+        gc::collect();
+        let (first, _) = device.capture(double).unwrap();
+        let captured = device.capture(|| {
+            let y = double()?;
+            x.close();
+            drop(first);
+            let z = y.affine(0., 7.)?;
+            Ok((y, z))
+        });
+        let (graph, (y, z)) = captured.unwrap();
+        for _ in 0..3 {
+            graph.replay().unwrap();
+            assert_eq!((values(&y), values(&z)), (vec![2., 4.], vec![7., 7.]));
+        }
+    });
+}
+
+#[test]
+fn a_section_that_was_refused_lets_go_of_what_another_graph_had_too() {
+    both(|device| {
+        let x = vector(&[1., 2.], device);
+        let double = || x.affine(2., 0.);
+        drop([0; 6].map(|_| double().unwrap()));
+        gc::collect();
+        let (first, _) = device.capture(double).unwrap();
+        let refused = device.capture(|| {
+            let y = double()?;
+            x.close();
+            drop(first);
+            y.to_vec::<f32>()
+        });
+        assert!(refused.is_err());
+    });
+}
+
+#[test]
+fn segments_of_any_size_are_divided() {
+    // Broken by: a rest that is smaller than what blocks are multiples of, and so has no class.
+    alone(|| {
+        for segment_bytes in [1, 300, 1000, 5000, usize::MAX] {
+            let device = Device::sim(SimConfig { segment_bytes, ..SimConfig::default() });
+            let arrays: Vec<Tensor> = (1..40usize).map(|n| Tensor::full(n as f32, 10 * n, &device).unwrap()).collect();
+            for (n, array) in (1..).zip(&arrays) {
+                assert_eq!(values(array), vec![n as f32; 10 * n]);
+            }
+            drop(arrays);
+            finish(&device);
+        }
+        let replayed = |text: &str, pool| Recording::read(text.as_bytes()).unwrap().replay(pool, 2).requests;
+        for range_bytes in [1, 100_000, usize::MAX] {
+            let pool = HostPool { range_bytes, ..HostPool::default() };
+            assert!(replayed("+ 1 98304\n+ 2 50000\n- 1\n- 2\n", ReplayPool::Host(pool)) > 0);
+        }
+        for bytes in [1, 300, 5000] {
+            assert!(replayed("+ 1 100\n+ 2 1000\n- 1\n- 2\n", ReplayPool::Device(Segments::Of(bytes), 1 << 30)) > 0);
+        }
+    });
+}

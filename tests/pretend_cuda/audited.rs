@@ -1,0 +1,50 @@
+//! What a reader of the driver found: operations of several calls of which one fails, and memory of others in sections.
+
+#![allow(unsafe_code)]
+
+use ndgc::{
+    Device, Error, Tensor,
+    bench::{CudaConfig, cuda_device},
+    gc,
+};
+
+use crate::pretend_cuda::{on_cuda, pretending};
+
+#[test]
+fn a_copy_that_fails_half_way_is_over_when_the_call_returns() {
+    // Broken by: giving the bytes to another stream, which waits for operations alone, while a part of the copy runs.
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let Device::Cuda(cuda) = &device else { unreachable!("it was just made") };
+        let numbers = vec![1u8; 12 << 20];
+        let waits = pretend.calls(Some("cuStreamSynchronize"));
+        // The second chunk.
+        pretend.fail(Some("cuMemHostAlloc"), 2, 2);
+        let refused = Tensor::from_slice(&numbers, numbers.len(), &device).map(drop);
+        pretend.fail_off();
+        assert!(matches!(&refused, Err(Error::Device { .. })), "{refused:?}");
+        assert!(pretend.calls(Some("cuStreamSynchronize")) > waits);
+        gc::collect();
+        let next = cuda.on_stream(1, || Tensor::full(7u8, numbers.len(), &device)).unwrap();
+        assert!(next.to_vec::<u8>().unwrap().iter().all(|&byte| byte == 7));
+    });
+}
+
+#[test]
+fn memory_of_others_is_no_part_of_a_section() {
+    // Broken by: a graph that runs again after the memory went back to its owner.
+    on_cuda(|device, _| {
+        let a = Tensor::full(1f32, 64, device).unwrap();
+        let pack = a.to_dlpack().unwrap();
+        let start = pack.managed().dl_tensor.data.cast::<f32>();
+        // SAFETY: the numbers of `a`, which stay as long as the pack, and which nobody else uses meanwhile.
+        let lent = unsafe { Tensor::from_blob(start, 64, None, device, move || drop((pack, a))) }.unwrap();
+        let double = || lent.affine(2., 0.);
+        drop(double().unwrap());
+        gc::collect();
+        let refused = device.capture(double).map(drop);
+        let Err(Error::Capture { what, .. }) = refused else { panic!("{refused:?}") };
+        assert!(what.contains("memory of others"), "{what}");
+        assert_eq!(double().unwrap().to_vec::<f32>().unwrap(), [2.; 64]);
+    });
+}
