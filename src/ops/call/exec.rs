@@ -675,7 +675,7 @@ where
         let layout = dense(a.layout, &mut other);
         let own = a.storage.buffer();
         let mut storage = allocate(context, call.op, own.device(), dtype, layout.shape(), false)?;
-        if !on_the_spot(map, &a, dtype, &mut storage) {
+        if dtype != a.dtype || !on_the_spot(map, &a, &mut storage) {
             let (src, dst) = (view_of(own, a.dtype, a.layout), output_view(&storage, dtype, layout));
             launch(own.device(), &Kernel::Map { map, src, dst })?;
         }
@@ -686,19 +686,16 @@ where
 
 /// Computes a few dense numbers of the host without a kernel. `false` if the operand is another.
 #[inline(never)]
-fn on_the_spot(map: Map, a: &Pinned<'_>, dtype: DType, out: &mut Storage) -> bool {
-    if dtype != a.dtype {
-        return false;
-    }
-    let Some(result) = few_bytes(out, dtype) else { return false };
-    dense_part(a, a.layout, result.len()).is_some_and(|src| few::map(map, dtype, src, result))
+fn on_the_spot(map: Map, a: &Pinned<'_>, out: &mut Storage) -> bool {
+    let Some(result) = few_bytes(out, a.dtype) else { return false };
+    dense_part(a, a.layout, result.len()).is_some_and(|src| few::map(map, a.dtype, src, result))
 }
 
-/// The bytes of a result on the host that has few elements.
+/// The bytes of a result on the host that has elements, but few.
 #[inline(always)]
 pub(crate) fn few_bytes(out: &mut Storage, dtype: DType) -> Option<&mut [u8]> {
     let most = FEW * dtype.size_in_bytes();
-    out.own_buffer().and_then(BufferMut::on_host).filter(|result| result.len() <= most)
+    out.own_buffer().and_then(BufferMut::on_host).filter(|result| (1..=most).contains(&result.len()))
 }
 
 /// The bytes of an operand on the host, so many, if its elements follow each other there.

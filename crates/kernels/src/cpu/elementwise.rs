@@ -19,7 +19,7 @@ use crate::cpu::{
     special, strided, threads,
     vector::{Loop, simd},
 };
-use crate::kernel::{BinaryOp, CmpOp, Map, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Domain, Map, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
 /// Elements up to which rows, threads and vectors cost more than they do (`few.rs`).
@@ -387,6 +387,15 @@ macro_rules! numbers {
     };
 }
 for_each_unary!(numbers);
+
+/// Refuses maps that only floats have.
+pub(super) fn check_closed(map: Map, dtype: DType) -> Result<()> {
+    match map {
+        Map::Unary(op) if op.domain() == Domain::Number => Ok(()),
+        Map::Affine { .. } | Map::Clamp { .. } => Ok(()),
+        _ => Err(Error::unsupported_dtype("map", dtype, DType::FLOATS)),
+    }
+}
 
 /// As [`map_numbers`], of floats.
 pub(super) fn map_floats<T: Functions>(map: Map, operand: impl Operand<T>) -> Result<()> {

@@ -1,5 +1,7 @@
 //! A few dense numbers, computed on the spot: the way to rows, threads and vectors would cost more than they do.
 
+#![allow(clippy::needless_range_loop)] // as in `elementwise.rs`
+
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut, pod_read_unaligned};
 use float8::F8E4M3;
 use half::{bf16, f16};
@@ -60,21 +62,22 @@ struct Few<'a> {
 impl<T: Number + Pod> Operand<T> for Few<'_> {
     #[inline(always)]
     fn map(self, f: impl Function<T, Output = T>) {
-        self.each(&|x| f.of(x));
+        self.each(|x| f.of(x));
     }
 
     #[inline(always)]
     fn call(self, f: fn(T) -> T) {
-        self.each(&f);
+        self.each(f);
     }
 }
 
 impl Few<'_> {
     #[inline(never)]
-    fn each<T: Pod>(self, f: &dyn Fn(T) -> T) {
-        let size = size_of::<T>();
-        for (d, x) in self.dst.chunks_exact_mut(size).zip(self.src.chunks_exact(size)) {
-            d.copy_from_slice(bytes_of(&f(pod_read_unaligned(x))));
+    fn each<T: Pod>(self, f: impl Fn(T) -> T) {
+        let (src, dst) = (cast_slice::<u8, T>(self.src), cast_slice_mut::<u8, T>(self.dst));
+        let src = &src[..dst.len()];
+        for i in 0..dst.len() {
+            dst[i] = f(src[i]);
         }
     }
 }
@@ -96,7 +99,7 @@ fn mapped_wider<N: LowPrecision<Compute: Pod>>(
     Ok(())
 }
 
-/// A function of an operand whose elements, at most [`FEW`], as many as the result's and of its dtype, follow each
+/// A function of an operand whose elements, 1 to [`FEW`], as many as the result's and of its dtype, follow each
 /// other in these bytes. `false`, and nothing is written, for dtypes that do not have it, and for casts.
 pub fn map(map: Map, dtype: DType, src: &[u8], dst: &mut [u8]) -> bool {
     if let Map::Copy = map {

@@ -6,8 +6,6 @@
 //! bits ends in the lower 8 or 16 bits of one of low precision. Kernels that look at more than one element at a time
 //! get their operands [`widened`](super::widened) as a whole.
 
-use std::sync::OnceLock;
-
 use float8::F8E4M3;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -212,22 +210,12 @@ pub(super) fn binary<N: LowPrecision>(op: BinaryOp, operands: Binary<'_, N>) {
     }
 }
 
-/// `f` of the operand of a unary function, which may be the destination itself. An error is the same for all blocks.
-fn each<N: LowPrecision>(
-    operand: Unary<'_, N>,
-    f: &(dyn Fn(Unary<'_, N::Compute>) -> Result<()> + Sync),
-) -> Result<()> {
-    let failed = OnceLock::new();
-    let f = |block: Unary<'_, N::Compute>| {
-        if let Err(error) = f(block) {
-            let _ = failed.set(error);
-        }
-    };
+/// `f` of the operand of a unary function, which may be the destination itself.
+fn each<N: LowPrecision>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Compute>) + Sync)) {
     match operand {
         Unary::To(src, dst) => map(src, dst, &|a, d| f(Unary::To(a, d))),
         Unary::InPlace(dst) => change(dst, &|d| f(Unary::InPlace(d))),
     }
-    failed.into_inner().map_or(Ok(()), Err)
 }
 
 /// A map whose numbers are as this dtype holds them.
@@ -241,12 +229,20 @@ pub(super) fn rounded<N: LowPrecision>(map: Map) -> Map {
 
 /// As [`elementwise::map_numbers`], of the wider dtype.
 pub(super) fn map_numbers<N: LowPrecision>(map: Map, operand: Unary<'_, N>) -> Result<()> {
-    each(operand, &|operand| elementwise::map_numbers(rounded::<N>(map), operand))
+    elementwise::check_closed(map, N::DTYPE)?;
+    each(operand, &|operand| {
+        // What integers are not closed over was refused.
+        let _ = elementwise::map_numbers(rounded::<N>(map), operand);
+    });
+    Ok(())
 }
 
 /// As [`map_numbers`], of floats.
-pub(super) fn map_floats<N: LowPrecision<Compute: Functions>>(map: Map, operand: Unary<'_, N>) -> Result<()> {
-    each(operand, &|operand| elementwise::map_floats(rounded::<N>(map), operand))
+pub(super) fn map_floats<N: LowPrecision<Compute: Functions>>(map: Map, operand: Unary<'_, N>) {
+    each(operand, &|operand| {
+        // Floats have all maps.
+        let _ = elementwise::map_floats(rounded::<N>(map), operand);
+    });
 }
 
 pub(super) fn compare<N: LowPrecision>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {

@@ -144,14 +144,15 @@ fn operand<'a, T: Element>(src: Option<Src<'a>>, dst: Dst<'a>) -> Unary<'a, T> {
 /// Maps but copies and casts.
 pub(super) fn map(map: Map, src: Option<Src>, dst: Dst) -> Result<()> {
     match dst.dtype() {
-        DType::F32 => elementwise::map_floats::<f32>(map, operand(src, dst)),
-        DType::F64 => elementwise::map_floats::<f64>(map, operand(src, dst)),
+        DType::F32 => elementwise::map_floats::<f32>(map, operand(src, dst))?,
+        DType::F64 => elementwise::map_floats::<f64>(map, operand(src, dst))?,
         DType::F8E4M3 => low_precision::map_floats::<F8E4M3>(map, operand(src, dst)),
         DType::F16 => low_precision::map_floats::<f16>(map, operand(src, dst)),
         DType::BF16 => low_precision::map_floats::<bf16>(map, operand(src, dst)),
         dtype => with_number!(@ "map", dtype,
-            T => elementwise::map_numbers::<T>(map, operand(src, dst)),
-            N => low_precision::map_numbers::<N>(map, operand(src, dst));
+            T => elementwise::map_numbers::<T>(map, operand(src, dst))?,
+            N => low_precision::map_numbers::<N>(map, operand(src, dst))?;
             U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
     }
+    Ok(())
 }

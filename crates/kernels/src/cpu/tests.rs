@@ -132,7 +132,7 @@ impl Array {
     }
 
     /// The same layout with other values.
-    pub(super) fn map(mut self, f: impl Fn(f64) -> f64) -> Self {
+    pub(super) fn map(mut self, mut f: impl FnMut(f64) -> f64) -> Self {
         with_type!(self.dtype, T => self.all::<T>().iter_mut().for_each(|x| *x = T::from_f64(f(x.to_f64()))));
         self
     }
@@ -151,8 +151,8 @@ impl Array {
         self.all::<T>()[i] = value;
     }
 
-    /// All elements of the buffer.
-    fn all<T: WithDType>(&mut self) -> &mut [T] {
+    /// All elements of the buffer, or its bytes.
+    pub(super) fn all<T: WithDType>(&mut self) -> &mut [T] {
         let span = self.span();
         // SAFETY: the span is that of `self.words`, borrowed as long as the result, of more than enough alignment.
         unsafe { span.slice_mut() }

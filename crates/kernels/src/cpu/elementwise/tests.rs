@@ -2,7 +2,8 @@
 
 use crate::base::dtype::{DType, WithDType, with_type};
 use crate::cpu::{
-    special,
+    elementwise::FEW,
+    few, special,
     tests::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped},
 };
 use crate::kernel::{BinaryOp, CmpOp, Domain, Kept, Kernel, Map, UnaryOp};
@@ -82,6 +83,35 @@ fn unary_kernels_match_plain_loops_on_any_layout() {
                 assert_close(&dst.values(), &new, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
                 run(&Kernel::MapAssign { map: Map::Unary(op), dst: target.view() }).expect("supported");
                 assert_close(&target.values(), &in_place, tolerance(dtype), &format!("{op:?} {dtype} in place"));
+            }
+        }
+    }
+}
+
+/// To the last bit, and for the same dtypes.
+#[test]
+fn a_few_numbers_on_the_spot_are_those_of_the_kernels() {
+    let mut draw = Draw::new(21);
+    let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    let with_numbers = [
+        Map::Affine { mul: 3.0, add: 2.0 },
+        Map::Clamp { min: 0.3, max: 0.8 },
+        Map::Powf(2.0),
+        Map::Powf(1.7),
+        Map::Divide { number: 3.0, first: false },
+        Map::Divide { number: 3.0, first: true },
+        Map::Copy,
+    ];
+    for map in UnaryOp::ALL.iter().map(|&op| Map::Unary(op)).chain(with_numbers) {
+        for dtype in NUMBERS {
+            for count in [1, 5, FEW] {
+                let mut src = Array::new(dtype, &[count]).map(|_| draw.value(dtype));
+                let (mut few, mut many) = (Array::new(dtype, &[count]), Array::new(dtype, &[count]));
+                let done = few::map(map, dtype, src.all::<u8>(), few.all::<u8>());
+                let run = run(&Kernel::Map { map, src: src.view(), dst: many.view() });
+                assert_eq!(done, run.is_ok(), "{map:?} {dtype}");
+                let (few, many) = (few.values(), many.values());
+                assert!(few.iter().zip(&many).all(|(a, b)| same(a, b)), "{map:?} {dtype}: {few:?} and {many:?}");
             }
         }
     }
