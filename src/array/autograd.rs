@@ -219,8 +219,11 @@ impl Read {
     }
 }
 
-/// Values that a thread keeps room for between walks; that of a walk that looked at more goes back.
+/// Values that a thread keeps room for between walks in any case. More goes back with a walk that looked at but a small
+/// part of them.
 const READS_KEPT: usize = 4096;
+/// That part.
+const PART: usize = 16;
 
 thread_local! {
     /// Those of the walks that this thread is in.
@@ -239,8 +242,9 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
         fn drop(&mut self) {
             let _ = READS.try_with(|reads| {
                 let mut reads = reads.borrow_mut();
+                let is_large = reads.capacity() > READS_KEPT.max(PART * reads.len());
                 reads.truncate(self.0);
-                if self.0 == 0 {
+                if self.0 == 0 && is_large {
                     reads.shrink_to(READS_KEPT);
                 }
             });
@@ -377,11 +381,15 @@ mod tests {
     fn the_room_for_what_a_large_walk_looked_at_goes_back() {
         let site = std::panic::Location::caller();
         let read = || Read { storage: None, version: 0, op: "test", site };
-        confirm(|| {
-            READS.with(|reads| reads.borrow_mut().extend((0..10 * READS_KEPT).map(|_| read())));
-            Ok(())
-        })
-        .expect("nothing was changed");
-        assert!(READS.with(|reads| reads.borrow().capacity()) < 2 * READS_KEPT);
+        let room_after = |reads: usize| {
+            confirm(|| {
+                READS.with(|all| all.borrow_mut().extend((0..reads).map(|_| read())));
+                Ok(())
+            })
+            .expect("nothing was changed");
+            READS.with(|all| all.borrow().capacity())
+        };
+        assert!(room_after(10 * READS_KEPT) >= 10 * READS_KEPT, "the next such walk uses it again");
+        assert!(room_after(1) < 2 * READS_KEPT);
     }
 }

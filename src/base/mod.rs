@@ -14,5 +14,5 @@ pub(crate) mod work;
 
 #[cfg(not(loom))]
 pub(crate) use ndgc_kernels::base::{
-    blocks, call, dtype, env, error, ggml, heap, layout, leak, literal, order, out_of_memory, shape, units,
+    blocks, call, dtype, env, error, ggml, heap, layout, leak, literal, order, out_of_memory, say, shape, units,
 };

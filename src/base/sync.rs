@@ -175,8 +175,8 @@ impl<T> ThreadOwned<T> {
         let here = self.place.with(|place| place.0.get());
         let entered = if here.is_null() { self.first() } else { Entered { here, is_late: false } };
         // SAFETY: a late one is this call's (`first`). Else a place leads to the value of the home of this thread that
-        // `first` noted it in: that stays where it is until `Home::drop`, which makes the place lead nowhere first. No
-        // thread-local of this thread is destroyed inside `f`, which gets no longer borrow than this call.
+        // `first` noted it in: that stays where it is until `Home::drop`, which makes the place lead nowhere first. The
+        // borrow is no longer than this call, and where thread-locals are destroyed inside `f`, the process ends there.
         f(unsafe { &*entered.here })
     }
 

@@ -61,7 +61,7 @@ pub(super) trait Tag: Clone {
 pub enum Segments {
     /// Each block is a segment of its own: never split, never merged.
     Each,
-    /// So many bytes, rounded up as blocks are, or the request if it is larger.
+    /// So many bytes, rounded up to whole grains, or the request if it is larger.
     Of(usize),
     /// 2 MiB for requests up to 1 MiB, 20 MiB up to 10 MiB, then the next multiple of 2 MiB.
     Graded,

@@ -6,8 +6,8 @@ pub struct MemoryStats {
     /// Bytes of storages that are alive: of arrays, of what gradients saved, and blocks of workspaces; not of mapped
     /// files. Views count once.
     pub active: u64,
-    /// The most that `active` was since the start or the last reset; at most 64 KiB
-    /// too high for each thread after the first.
+    /// The most that `active` was since the start or the last reset, and no less than what was told of it; at most
+    /// 64 KiB off for each thread after the first.
     pub peak: u64,
     /// All bytes that were active since the start.
     pub total: u64,

@@ -27,6 +27,7 @@ use crate::base::{
     dtype::DType,
     env,
     error::{Error, Result},
+    say::say,
     system,
 };
 use budget::MemoryStats;
@@ -206,7 +207,7 @@ impl Device {
             Ok(device) => return device,
             Err(error) => {
                 static SAID: std::sync::Once = std::sync::Once::new();
-                SAID.call_once(|| eprintln!("ndgc: computing on the cpu: {error}"));
+                SAID.call_once(|| say(format_args!("computing on the cpu: {error}")));
             }
         }
         Device::Cpu

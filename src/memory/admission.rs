@@ -38,7 +38,9 @@ pub fn parse_limit(text: &str) -> Result<Option<u64>> {
 impl NdManager {
     /// Sets what this manager and all below it may have together; a manager below may have a budget of its own, within
     /// this one. What they have already is charged, and may be more. Returns the budget before. The first budget of a
-    /// manager is a walk over all arrays below it; another one changes four numbers.
+    /// manager is a walk over all arrays below it; another one changes four numbers. Of those below that had one
+    /// before, the first one here begins the figures anew ([`NdManager::budget_use`]), and ends what was reserved of
+    /// them.
     ///
     /// Bytes are charged to the manager that an array is made for, before there is memory, until they are free, whoever
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays

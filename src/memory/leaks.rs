@@ -4,12 +4,12 @@
 //! Relaxed throughout: a setting, by which nobody reads other memory.
 
 use std::fmt;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::{
     env,
     error::Site,
+    say::say,
     units::{Bytes, counted},
 };
 use crate::memory::{
@@ -140,8 +140,7 @@ fn are_wanted() -> bool {
             Some("on") => ON,
             Some(other) => {
                 let what = format!("NDGC_LEAKS={other} is not understood; it may be on or off");
-                // As in `tell`.
-                let _ = writeln!(std::io::stderr(), "ndgc: {what}");
+                say(format_args!("{what}"));
                 OFF
             }
         };
@@ -158,7 +157,6 @@ pub(super) fn tell(report: impl FnOnce() -> LeakReport) {
     }
     let report = report();
     if !report.is_empty() {
-        // This may run in a drop, where a closed standard error is no reason to panic.
-        let _ = writeln!(std::io::stderr(), "ndgc: {report}");
+        say(format_args!("{report}"));
     }
 }

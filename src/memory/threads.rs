@@ -221,7 +221,7 @@ thread_local! {
     static RECORD: Cell<Option<&'static ThreadRecord>> = const { Cell::new(None) };
 }
 
-static CONTEXT: ThreadOwned<ThreadContext> = ThreadOwned { place: &PLACE, home: &HOME, make: ThreadContext::new };
+const CONTEXT: ThreadOwned<ThreadContext> = ThreadOwned { place: &PLACE, home: &HOME, make: ThreadContext::new };
 
 /// Runs `f` with what the calling thread owns, registering it if it is new here.
 #[inline]

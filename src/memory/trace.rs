@@ -8,13 +8,12 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
 
 use uuid::Uuid;
 
-use crate::base::{env, error::Site, sync::SpinLock, system};
+use crate::base::{env, error::Site, say::say, sync::SpinLock, system};
 use crate::device::Device;
 
 /// How much of what happens to memory is noted.
@@ -182,8 +181,7 @@ pub(crate) fn init_once() {
             Some("full") => TraceMode::Full,
             Some(other) => {
                 let what = format!("NDGC_TRACE={other} is not understood; it may be off, sampled or full");
-                // A closed standard error is no reason to panic.
-                let _ = writeln!(std::io::stderr(), "ndgc: {what}");
+                say(format_args!("{what}"));
                 return;
             }
         };

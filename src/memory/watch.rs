@@ -226,14 +226,19 @@ struct Shown {
 }
 
 impl Shown {
-    /// Shows what there is now.
-    fn show(&mut self) {
+    /// What there is now.
+    fn look(&mut self) -> String {
         let now = frame(&self.device, self.frame.as_ref());
         let text = if self.is_terminal { now.to_string() } else { now.head().replace('\n', "; ") };
+        self.frame = Some(now);
+        text
+    }
+
+    fn show(&mut self, text: &str) {
         let over = if self.is_terminal { self.lines } else { 0 };
         // A closed standard error is no reason to end the program.
-        let _ = stderr().write_all(drawn_over(over, &text).as_bytes());
-        (self.frame, self.lines) = (Some(now), text.lines().count());
+        let _ = stderr().write_all(drawn_over(over, text).as_bytes());
+        self.lines = text.lines().count();
     }
 }
 
@@ -257,27 +262,29 @@ impl Drop for Watch {
         if !waits {
             let _ = thread.join();
         }
+        let last = lock().look();
         let _held = stderr().lock();
-        lock().show();
+        lock().show(&last);
     }
 }
 
-/// Shows frames until it is told to end. Standard error is locked before what is shared.
+/// Shows frames until it is told to end. Standard error is locked before what is shared, and not while it looks: the
+/// program's own lines do not wait for that.
 fn show((shared, changed): &(Mutex<Shown>, Condvar)) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let begin = || {
         let mut shown = lock();
         shown.waits = !shown.ended;
-        shown.waits
+        shown.waits.then(|| shown.look())
     };
-    while begin() {
+    while let Some(text) = begin() {
         let held = stderr().lock();
         let mut shown = lock();
         shown.waits = false;
         if shown.ended {
             return;
         }
-        shown.show();
+        shown.show(&text);
         drop(held);
         let every = if shown.is_terminal { ON_TERMINAL } else { ELSEWHERE };
         drop(changed.wait_timeout_while(shown, every, |shown| !shown.ended));

@@ -7,11 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndgc::{Error, Result};
 
-/// What a link leads to, whether it is there or not; a path that is none, itself.
+/// Links may lead to each other for ever; systems follow as many.
+const LINKS_MAX: usize = 40;
+
+/// What a link leads to, also by other links, whether it is there or not; a path that is none, itself.
 pub(super) fn followed(path: &Path) -> PathBuf {
-    match fs::read_link(path) {
-        Ok(to) => fs::canonicalize(path).unwrap_or_else(|_| path.with_file_name(to)),
-        Err(_) => path.to_owned(),
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&target) {
+            // Beside the link, unless it is absolute.
+            Ok(to) => target.set_file_name(to),
+            Err(_) => break,
+        }
+    }
+    match target == path {
+        true => target,
+        false => fs::canonicalize(&target).unwrap_or(target),
     }
 }
 

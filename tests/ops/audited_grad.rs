@@ -99,6 +99,12 @@ fn an_operation_with_several_results_that_is_refused_leaves_its_operand() {
         let refused = x.compose_all("both", || Ok([x.clone(), x.t()?])).map(drop);
         assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
         assert_eq!((values::<f32>(&x), manager.array_count()), (vec![1.; 4], 1));
+        // A second operand stays too, and what was given to the manager before it refused does not.
+        manager.set_budget(Budget::new().max_arrays(3)).unwrap();
+        let w = manager.ones((2, 2), DType::F32).unwrap();
+        let refused = x.compose_all("all", || Ok([x.clone(), w.clone(), x.t()?, w.t()?])).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+        assert_eq!((values::<f32>(&x), values::<f32>(&w), manager.array_count()), (vec![1.; 4], vec![1.; 4], 2));
     });
 }
 

@@ -65,6 +65,8 @@ fn fork_while_locks_are_held() {
         scope.spawn(|| again(&|| assert!(Device::Cpu.memory().peak > 0)));
         scope.spawn(|| again(&|| Workspace::set_default_configuration(WorkspaceConfig::default())));
         for _ in 0..CHILDREN {
+            // For each child anew: all together may take longer.
+            end_in_time();
             in_child(|| {
                 // That of the parent is not the child's.
                 end_in_time();
@@ -96,6 +98,8 @@ fn fork_while_devices_are_asked() {
         scope.spawn(|| again(&|| assert!(sim.stats().peak > 0)));
         scope.spawn(|| again(&|| drop(memory::set_spill(None).unwrap())));
         for _ in 0..CHILDREN {
+            // For each child anew: all together may take longer.
+            end_in_time();
             in_child(|| {
                 // That of the parent is not the child's.
                 end_in_time();

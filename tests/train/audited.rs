@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ndgc::train::{
-    Activation, BatchNormalization, Convolution2D, DataSet, Dense, DuplicateToTimeSeriesVertex, GlobalPooling,
-    GradientNormalization, Gru, InputType, LastTimeStep, Layer, LayerConfig, LayerSettings, LayerWorkspaceMgr,
-    ListDataSetIterator, Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelWrapper, Param, Pass, PoolingType,
-    SelfAttention, SimpleRnn, TimeListener, Updater, WeightInit, WorkspaceMode, gradient_check,
+    Activation, BatchNormalization, Convolution2D, DataSet, Dense, DuplicateToTimeSeriesVertex, Embedding,
+    GlobalPooling, GradientNormalization, Gru, InputType, LastTimeStep, Layer, LayerConfig, LayerSettings,
+    LayerWorkspaceMgr, ListDataSetIterator, Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelWrapper, Param,
+    Pass, PoolingType, SelfAttention, SimpleRnn, TimeListener, Updater, WeightInit, WorkspaceMode, gradient_check,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
@@ -295,6 +295,29 @@ fn a_mask_of_examples_has_no_steps_to_cut() {
         let mask = of(&[1., 0., 1., 0.], &[4]);
         let each = of(&[1., 0., 1., 0.], &[4, 1]).broadcast_as((4, 4)).unwrap().contiguous().unwrap();
         near(&trained(mask), &trained(each), 1e-12, "examples");
+    });
+}
+
+#[test]
+fn attention_and_embeddings_refuse_a_mask_of_other_steps() {
+    both(|| {
+        let wide: &[usize] = &[4, 4];
+        let (x, weights, table) = (numbers(&[2, 4, 3]), vars(&[wide; 4], DType::F64), vars(&[&[5, 2]], DType::F64));
+        let steps = Tensor::new([[1u32, 2, 0], [3, 4, 4]], &Device::Cpu).unwrap();
+        let mask = |dims: &[usize]| Tensor::ones(dims, DType::F64, &Device::Cpu).unwrap();
+        let of_steps = |dims: &[usize]| {
+            let attended = alone(&SelfAttention::new(4, 2), &x, &weights, &mask(dims));
+            [attended, alone(&Embedding::sequence(5, 2), &steps, &table, &mask(dims))]
+        };
+        let row = steps.get(0).unwrap();
+        let of_row = |dims: &[usize]| alone(&Embedding::new(5, 2), &row, &table, &mask(dims));
+        assert!(of_steps(&[2, 3]).iter().all(Result::is_ok));
+        assert!(of_row(&[3]).is_ok() && of_row(&[3, 1]).is_ok());
+        for dims in [&[2usize][..], &[2, 1], &[2, 4], &[3, 2]] {
+            for refused in of_steps(dims).into_iter().chain([of_row(dims)]) {
+                assert!(matches!(refused, Err(Error::ShapeMismatch { .. })), "a mask {dims:?}");
+            }
+        }
     });
 }
 

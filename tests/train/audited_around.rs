@@ -153,6 +153,21 @@ fn a_round_without_examples_leaves_parameters_alone() {
                 assert_eq!(params(&wrapper.into_model().unwrap()), before, "{mode:?}, {workers} workers");
             }
         }
+        // Nor is there a step, in which what an updater keeps or a penalty would move them.
+        for (workers, l2) in [(1, 0.), (2, 0.), (1, 0.1), (2, 0.1)] {
+            let config = NetworkConfig::builder().data_type(DType::F64).updater(Updater::adam(0.1)).l2(l2);
+            let config = config.input_type(InputType::feed_forward(30)).layer(OutputLayer::new(2, Loss::Mse));
+            let wrapper = ParallelWrapper::builder(config.build().unwrap()).workers(workers);
+            let mut wrapper = wrapper.training_mode(TrainingMode::SharedGradients).build().unwrap();
+            wrapper.fit(ListDataSetIterator::new(vec![examples(4); workers])).unwrap();
+            let found = |wrapper: &ParallelWrapper<Network>| {
+                let net = wrapper.model();
+                (params(&net), net.iteration(), net.score(), wrapper.score())
+            };
+            let before = found(&wrapper);
+            let _ = wrapper.fit(ListDataSetIterator::new(vec![examples(0); workers]));
+            assert_eq!(found(&wrapper), before, "{workers} workers, l2 {l2}");
+        }
     });
 }
 
@@ -260,9 +275,9 @@ fn a_checkpoint_deletes_nothing_but_arrays() {
     both(|| {
         let folder = Folder::new();
         let (net, path) = (network(Updater::sgd(0.1)), folder.0.join("model"));
-        let notes = folder.0.join("notes.txt");
-        fs::write(&notes, "mine").unwrap();
-        for other in ["notes.txt", "model.json"] {
+        let mine = ["notes.txt", "notes.safetensors"];
+        mine.iter().for_each(|name| fs::write(folder.0.join(name), "mine").unwrap());
+        for other in ["notes.txt", "notes.safetensors", "model.json"] {
             net.save(&path).unwrap();
             let index = folder.0.join("model.json");
             let mut value: Value = serde_json::from_str(&fs::read_to_string(&index).unwrap()).unwrap();
@@ -270,7 +285,7 @@ fn a_checkpoint_deletes_nothing_but_arrays() {
             fs::write(&index, value.to_string()).unwrap();
             net.save(&path).unwrap();
             assert_eq!(params(&Network::load(&path, &Device::Cpu).unwrap()), params(&net), "after {other}");
-            assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
+            mine.iter().for_each(|name| assert_eq!(fs::read_to_string(folder.0.join(name)).unwrap(), "mine"));
         }
     });
 }
@@ -414,6 +429,15 @@ fn what_is_saved_to_a_link_is_where_that_leads() {
         for _ in 0..2 {
             normalizer.save(&link).unwrap();
             assert!(link.is_symlink());
+            assert_eq!(Normalizer::load(&file).unwrap(), normalizer);
+        }
+        // To a link to nothing, each beside what it names.
+        let (link, next, file) = (folder.0.join("chain.json"), there.join("next.json"), there.join("far.json"));
+        symlink("there/next.json", &link).unwrap();
+        symlink("far.json", &next).unwrap();
+        for _ in 0..2 {
+            normalizer.save(&link).unwrap();
+            assert!(link.is_symlink() && next.is_symlink());
             assert_eq!(Normalizer::load(&file).unwrap(), normalizer);
         }
         let (net, link) = (network(Updater::sgd(0.1)), folder.0.join("model.json"));

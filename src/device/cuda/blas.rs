@@ -9,6 +9,7 @@ use std::sync::Once;
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
+    say::say,
 };
 use crate::device::cuda::{
     checked::{Blas, Gemm, GemmSide},
@@ -41,7 +42,8 @@ pub(super) fn is_present() -> bool {
     static SAID: Once = Once::new();
     let found = raw::blas();
     if let Err(missing) = found {
-        SAID.call_once(|| eprintln!("ndgc: {missing}; matrix products on CUDA devices use a slower kernel"));
+        let what = format_args!("{missing}; matrix products on CUDA devices use a slower kernel");
+        SAID.call_once(|| say(what));
     }
     found.is_ok()
 }

@@ -1,7 +1,7 @@
 //! Counts of the host's bytes, and the limits on them.
 //!
 //! `active` counts the bytes asked for. Each thread keeps a difference of at most 64 KiB to itself, so the sum
-//! over all threads is exact whenever it is read, and the peak is exact for one thread and at most 64 KiB too high
+//! over all threads is exact whenever it is read, and the peak is exact for one thread and at most 64 KiB off
 //! for each further one; with a limit set, every request is counted at once.
 //!
 //! Relaxed throughout: numbers that are summed, compared with a limit and reported; nobody reads other memory by them.
@@ -49,8 +49,6 @@ pub(super) struct Share {
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
-/// The most bytes that all threads but one keep to themselves.
-static OTHERS: AtomicI64 = AtomicI64::new(0);
 static FREE_SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
 
 impl Share {
@@ -58,9 +56,7 @@ impl Share {
         let free = FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         free.unwrap_or_else(|| {
             let share: &'static Share = Box::leak(Box::default());
-            let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
-            OTHERS.store(DELTA_BYTES * shares.len() as i64, Ordering::Relaxed);
-            shares.push(share);
+            SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(share);
             share
         })
     }
@@ -89,9 +85,8 @@ impl Share {
     /// The thread ends. Under the lock that whoever sums holds: it may end a moment after who waited for it goes on.
     pub(super) fn give_back(&'static self) {
         let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = self.move_all();
+        self.settle();
         drop(shares);
-        note_peak(seen);
         FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -102,18 +97,13 @@ impl Share {
 
     /// Moves the difference to the common count.
     #[cold]
-    #[inline(never)]
     fn settle(&self) {
-        note_peak(self.move_all());
-    }
-
-    /// As [`Share::settle`]. Returns the most that the common count and the difference were together before.
-    fn move_all(&self) -> i64 {
         let delta = self.active();
         Share::add(&self.settled, delta);
         // First of the two, so that nobody who sums finds the bytes in both.
         let high = self.high.swap(0, Ordering::Relaxed);
-        COUNTS.active.fetch_add(delta, Ordering::Relaxed) + high
+        let before = COUNTS.active.fetch_add(delta, Ordering::Relaxed);
+        COUNTS.peak.fetch_max(before + high, Ordering::Relaxed);
     }
 
     /// Counts bytes of a new block.
@@ -126,17 +116,6 @@ impl Share {
                 self.settle();
             }
         }
-    }
-}
-
-/// So many bytes were active, without those that other threads keep to themselves. Where that may be a peak it is
-/// looked how many these are at most.
-fn note_peak(seen: i64) {
-    let may_be_peak = seen + OTHERS.load(Ordering::Relaxed) > COUNTS.peak.load(Ordering::Relaxed);
-    // In a forked child another thread of the parent may have the lock for ever.
-    if may_be_peak && !system::is_forked_child() {
-        let others = sum(|share| share.high.load(Ordering::Relaxed));
-        COUNTS.peak.fetch_max(seen + others, Ordering::Relaxed);
     }
 }
 
@@ -188,7 +167,7 @@ impl Grant<'_> {
         match self {
             Grant::Uncounted(share) => share.charge(bytes),
             Grant::Counted(active) => {
-                note_peak(active);
+                COUNTS.peak.fetch_max(active, Ordering::Relaxed);
                 COUNTS.total.fetch_add(bytes as i64, Ordering::Relaxed);
             }
         }
@@ -263,7 +242,7 @@ pub(super) fn discharge(share: Option<&Share>, bytes: usize) {
             }
         }
         None => {
-            note_peak(COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed));
+            COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed);
         }
     }
 }
@@ -283,6 +262,8 @@ pub(crate) fn stats() -> MemoryStats {
     let common = COUNTS.active.load(Ordering::Relaxed);
     let active = common + shares.iter().map(|share| share.active()).sum::<i64>();
     drop(shares);
+    // Whoever was told so many is told no lower peak.
+    COUNTS.peak.fetch_max(active, Ordering::Relaxed);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
     let (mut cached, resident, hits, misses) =
         store(|store| (store.cached(), store.resident() as u64, store.hits(), store.misses));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::base::{
     error::{Error, Result, Site},
     leak::{WorkspaceFull, WorkspaceState},
+    say::say,
     units::Bytes,
 };
 use crate::device::{
@@ -473,13 +474,13 @@ impl Arena {
         let spills = state.plan.size() > 0 && need > state.plan.size() && !self.is_ring();
         state.spilled = if spills { state.spilled.saturating_add(1) } else { 0 };
         if state.spilled >= SPILLED_CYCLES && !std::mem::replace(&mut state.warned, true) {
-            eprintln!(
-                "ndgc: workspace [{}] has {} and its last {SPILLED_CYCLES} cycles needed more, the last one {}; set \
+            say(format_args!(
+                "workspace [{}] has {} and its last {SPILLED_CYCLES} cycles needed more, the last one {}; set \
                  policy_spill(SpillPolicy::Reallocate) or an initial_size of {need}",
                 self.name,
                 Bytes(state.plan.size() as u64),
                 Bytes(need as u64)
-            );
+            ));
         }
     }
 

@@ -546,12 +546,18 @@ fn give(op: &'static str, result: Proxy, owner: Owner, refusal: impl FnOnce(Refu
 pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
     note_owner(|| first.owner(call.op).ok());
     let mut results = in_composite(call.site, f)?;
+    let is_free = |result: &Proxy| matches!(result.owner(call.op), Ok(Owner::Handles));
+    let mut given = [false; N];
     for at in 0..N {
+        let was_free = is_free(&results[at]);
         match compose(call, first, &mut || Ok(results[at].clone())) {
-            Ok(result) => results[at] = result,
+            Ok(result) => {
+                given[at] = was_free && !is_free(&result);
+                results[at] = result;
+            }
             Err(error) => {
-                // The first operand may be among them.
-                results.iter().filter(|result| result.key() != first.key()).for_each(Proxy::close);
+                // The others end with their handles, or were somebody's before, as operands are.
+                results.iter().zip(given).filter(|(_, given)| *given).for_each(|(result, _)| result.close());
                 return Err(error);
             }
         }

@@ -183,14 +183,14 @@ fn shapes(op: &'static str, lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
     Error::shape_mismatch(op, lhs.dims(), rhs.dims(), why)
 }
 
-/// The most counters of an evaluation, which its settings and the columns make together: with more, memory ends.
-const COUNTERS_MAX: usize = 1 << 28;
+/// The most counters of an evaluation, which its settings and the columns make together: half a GiB of each kind.
+const COUNTERS_MAX: usize = 1 << 26;
 
 /// Refuses more counters than there may be, of `columns` with `each` of them, as the setting `argument` says.
 pub(super) fn room_for(op: &'static str, argument: &'static str, each: usize, columns: usize) -> Result<()> {
     if each.saturating_mul(columns) > COUNTERS_MAX {
         let value = format!("{each} for each of {columns} columns");
-        return Err(Error::argument(op, argument, value, "at most 268435456 for all columns together"));
+        return Err(Error::argument(op, argument, value, "at most 67108864 for all columns together"));
     }
     Ok(())
 }

@@ -100,7 +100,10 @@ impl Network {
             "config": self.config.to_value().ok(),
         });
         replace(index, value.to_string().as_bytes())?;
-        let are_arrays = |before: &String| before.ends_with(".safetensors") && !before.contains(['/', '\\']);
+        let own = format!("{stem}-");
+        let are_arrays = |before: &String| {
+            before.starts_with(&own) && before.ends_with(".safetensors") && !before.contains(['/', '\\'])
+        };
         if let Some(before) = before.filter(|before| *before != name && are_arrays(before)) {
             // An old file that stays does no harm.
             let _ = std::fs::remove_file(index.with_file_name(before));
@@ -172,14 +175,14 @@ impl Network {
         let params = params.collect::<Result<Vec<_>>>()?;
         // All that may be wrong is found before anything is changed.
         let state = self.state_among(index, arrays)?;
-        if !state.is_empty() {
-            // What may find no memory, too.
-            self.updater_state()?;
-        }
+        // What may find no memory, too.
+        let state = if state.is_empty() { Vec::new() } else { self.fitting_state(state)? };
         self.set_params(params)?;
-        match state.is_empty() {
-            true => self.named().for_each(|(param, _)| param.state().clear()),
-            false => self.set_updater_state(state)?,
+        if state.is_empty() {
+            self.named().for_each(|(param, _)| param.state().clear());
+        }
+        for (array, values) in state {
+            array.copy_(&values)?;
         }
         (self.iteration, self.epoch, self.score) = (iteration, epoch, score);
         Ok(())

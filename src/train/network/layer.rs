@@ -261,7 +261,12 @@ impl<'a> Pass<'a> {
     /// # Errors
     /// Those of `f`.
     pub fn save_for_backprop<A: IntoIterator<Item = Tensor>>(&self, f: impl FnOnce() -> Result<A>) -> Result<()> {
-        let Some(cache) = self.cache.filter(|_| self.training && !self.again) else { return Ok(()) };
+        let Some(cache) = self.cache.filter(|_| self.training) else { return Ok(()) };
+        if self.again {
+            // What a step that failed has left is not of this one.
+            cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            return Ok(());
+        }
         let _place = self.mgr.borrow(ArrayType::FfCache)?;
         let arrays = f()?;
         let mut kept = cache.lock().unwrap_or_else(PoisonError::into_inner);

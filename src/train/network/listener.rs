@@ -148,7 +148,7 @@ impl TrainingListener for ProgressListener {
 
     fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
         self.draw(net);
-        eprintln!();
+        let _ = writeln!(std::io::stderr());
         Ok(())
     }
 }

@@ -37,15 +37,29 @@ impl Network {
     /// [`Error::CannotFindTensor`] if there is none of this name; as [`Var::set`].
     #[track_caller]
     pub fn set_param(&self, name: &str, values: &Tensor) -> Result<()> {
-        set(self.find(name)?, values)
+        let var = self.find(name)?;
+        var.set(&like(var, values)?)
     }
 
-    /// Sets all parameters that are named, as [`Network::set_param`]; none if a name is unknown.
+    /// Sets all parameters that are named, as [`Network::set_param`]; none if a name is unknown, or an array finds no
+    /// memory to be converted.
     ///
     /// # Errors
     /// As [`Network::set_param`].
     #[track_caller]
     pub fn set_params<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+        for (var, values) in self.fitting_params(values)? {
+            var.set(&values)?;
+        }
+        Ok(())
+    }
+
+    /// The parameters that are named, and arrays like them with what they are to be: all that may fail.
+    #[track_caller]
+    fn fitting_params<'a>(
+        &self,
+        values: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    ) -> Result<Vec<(&Var, Tensor)>> {
         let known: HashMap<&str, &Var> = self.params().collect();
         let mut found = Vec::with_capacity(known.len());
         for (name, values) in values {
@@ -54,12 +68,9 @@ impl Network {
                 let why = format!("the parameter {name} has another shape");
                 return called_here(Err(Error::shape_mismatch("set_params", var.dims(), values.dims(), why)));
             }
-            found.push((var, values));
+            found.push((var, like(var, values)?));
         }
-        for (var, values) in found {
-            set(var, values)?;
-        }
-        Ok(())
+        Ok(found)
     }
 
     #[track_caller]
@@ -96,13 +107,25 @@ impl Network {
         self.named().flat_map(of).collect()
     }
 
-    /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`]; none if a name is unknown
-    /// or a shape another.
+    /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`]; none if a name is unknown,
+    /// a shape another, or an array finds no memory to be converted.
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] for a name that is none; [`Error::ShapeMismatch`]; as [`Tensor::copy_`].
     #[track_caller]
     pub fn set_updater_state<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+        for (array, values) in self.fitting_state(values)? {
+            array.copy_(&values)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Network::fitting_params`], of what updaters keep.
+    #[track_caller]
+    pub(super) fn fitting_state<'a>(
+        &self,
+        values: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    ) -> Result<Vec<(Tensor, Tensor)>> {
         let known: HashMap<String, Tensor> = self.updater_state()?.into_iter().collect();
         let mut found = Vec::with_capacity(known.len());
         for (name, values) in values {
@@ -111,12 +134,9 @@ impl Network {
                 let (op, why) = ("set_updater_state", format!("the updater's {name} has another shape"));
                 return called_here(Err(Error::shape_mismatch(op, array.dims(), values.dims(), why)));
             }
-            found.push((array, values));
+            found.push((array.clone(), values.to_dtype(array.dtype())?));
         }
-        for (array, values) in found {
-            array.copy_(&values.to_dtype(array.dtype())?)?;
-        }
-        Ok(())
+        Ok(found)
     }
 }
 
@@ -251,9 +271,9 @@ pub(super) fn state_names(param: &ParamInfo) -> impl Iterator<Item = String> {
     param.updater.state().iter().map(|name| format!("{}/{name}", param.name))
 }
 
-/// Sets a parameter to numbers of its shape.
+/// Numbers as a parameter has them: of its type, and on its device.
 #[track_caller]
-fn set(var: &Var, values: &Tensor) -> Result<()> {
+fn like(var: &Var, values: &Tensor) -> Result<Tensor> {
     let values = values.to_dtype(var.dtype())?;
-    var.set(&if values.device() == var.device() { values } else { values.to_device(var.device())? })
+    if values.device() == var.device() { Ok(values) } else { values.to_device(var.device()) }
 }

@@ -1,6 +1,7 @@
 //! One network trained by several threads.
 
 use std::fmt;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -226,7 +227,7 @@ enum Job {
     Fit(MultiDataSet, Option<u64>),
     /// A step of all, and whether this batch counts: who has none is given one that does not.
     Share(MultiDataSet, bool),
-    /// Averages parameters; there were so many steps.
+    /// Averages parameters; there were so many steps, if each made its own.
     Average(u64),
     End,
 }
@@ -543,7 +544,10 @@ impl<M: ParallelModel> Worker<M> {
         };
         if let Some(steps) = average {
             self.average(&mut model, communicator)?;
-            model.set_iteration(steps);
+            // Of shared gradients each replica made the same steps, and none in rounds without examples.
+            if self.shared.settings.mode == TrainingMode::Averaging {
+                model.set_iteration(steps);
+            }
         }
         Ok(())
     }
@@ -564,12 +568,12 @@ impl<M: ParallelModel> Worker<M> {
             scale(examples)?;
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
             communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
-            let (mean, weights) = self.report(&sums, communicator)?;
-            // A round of batches without examples has no gradient, and 0 / 0 is none.
-            scale(if weights == 0. { 0. } else { 1. / weights })?;
-            Ok::<_, Error>(mean)
+            let Some((mean, weights)) = self.report(&sums, communicator)? else { return Ok(None) };
+            scale(1. / weights)?;
+            Ok::<_, Error>(Some(mean))
         })?;
-        model.apply_gradients(&gradients, mean)
+        // A round of batches without examples has no gradient, and is no step; all ranks have the same sums.
+        mean.map_or(Ok(()), |mean| model.apply_gradients(&gradients, mean))
     }
 
     fn average(&self, model: &mut M, communicator: &mut dyn Communicator) -> Result<()> {
@@ -591,17 +595,22 @@ impl<M: ParallelModel> Worker<M> {
         })
     }
 
-    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns it, and the latter.
-    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<(f64, f64)> {
+    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns it, and the latter; nothing
+    /// if that is 0.
+    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<Option<(f64, f64)>> {
         let sums = sums.to_vec1::<f64>()?;
         let (mean, weights) = (sums[0] / sums[1], sums[1]);
+        if weights == 0. {
+            return Ok(None);
+        }
         if self.rank == 0 {
             self.shared.score.set(Some(mean));
             if self.shared.settings.report_score && communicator.rank() == 0 {
-                eprintln!("averaged score: {mean}");
+                // As with what listeners write.
+                let _ = writeln!(std::io::stderr(), "averaged score: {mean}");
             }
         }
-        Ok((mean, weights))
+        Ok(Some((mean, weights)))
     }
 }
 

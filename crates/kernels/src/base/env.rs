@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
+use crate::base::say::say;
+
 const KNOWN: [&str; 12] = [
     "NDGC",
     "NDGC_CACHE_DIR",
@@ -37,7 +39,8 @@ pub fn warn_unknown_once() {
                 && !KNOWN.contains(&name.as_ref())
                 && !OWN.iter().any(|own| name.starts_with(own))
             {
-                eprintln!("ndgc: the environment variable {name} is not known; known are {}", KNOWN.join(", "));
+                let known = KNOWN.join(", ");
+                say(format_args!("the environment variable {name} is not known; known are {known}"));
             }
         }
     });

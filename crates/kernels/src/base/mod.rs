@@ -17,5 +17,6 @@ pub mod literal;
 pub mod order;
 pub mod out_of_memory;
 pub mod parse;
+pub mod say;
 pub mod shape;
 pub mod units;

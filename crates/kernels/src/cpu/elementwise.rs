@@ -370,7 +370,7 @@ macro_rules! of_number {
         $operand.map(|$x: $t| $value)
     };
     ($kind:ident $t:ty, $op:ident $operand:ident $value:tt) => {
-        return Err(Error::unsupported_dtype("unary", <$t>::DTYPE, DType::FLOATS))
+        return Err(Error::unsupported_dtype("map", <$t>::DTYPE, DType::FLOATS))
     };
 }
 

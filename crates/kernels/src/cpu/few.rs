@@ -54,12 +54,12 @@ fn widened<N: LowPrecision<Compute: Pod>>(op: BinaryOp, lhs: &[u8], rhs: &[u8], 
 }
 
 /// A few elements of an operand, and where their images go.
-struct Few<'a> {
+struct Numbers<'a> {
     src: &'a [u8],
     dst: &'a mut [u8],
 }
 
-impl<T: Number + Pod> Operand<T> for Few<'_> {
+impl<T: Number + Pod> Operand<T> for Numbers<'_> {
     #[inline(always)]
     fn map(self, f: impl Function<T, Output = T>) {
         self.each(|x| f.of(x));
@@ -71,7 +71,7 @@ impl<T: Number + Pod> Operand<T> for Few<'_> {
     }
 }
 
-impl Few<'_> {
+impl Numbers<'_> {
     #[inline(never)]
     fn each<T: Pod>(self, f: impl Fn(T) -> T) {
         let (src, dst) = (cast_slice::<u8, T>(self.src), cast_slice_mut::<u8, T>(self.dst));
@@ -85,17 +85,17 @@ impl Few<'_> {
 /// As [`map`], of a dtype that computes in a wider one, by `f` there.
 fn mapped_wider<N: LowPrecision<Compute: Pod>>(
     map: Map,
-    few: Few<'_>,
-    f: fn(Map, Few<'_>) -> Result<()>,
+    numbers: Numbers<'_>,
+    f: fn(Map, Numbers<'_>) -> Result<()>,
 ) -> Result<()> {
-    let count = few.dst.len() / size_of::<N>();
+    let count = numbers.dst.len() / size_of::<N>();
     let (mut own, mut wide, mut images) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW], [N::Compute::ZERO; FEW]);
-    cast_slice_mut(&mut own[..count]).copy_from_slice(few.src);
+    cast_slice_mut(&mut own[..count]).copy_from_slice(numbers.src);
     N::widen(&own[..count], &mut wide[..count]);
     let src = cast_slice(&wide[..count]);
-    f(low_precision::rounded::<N>(map), Few { src, dst: cast_slice_mut(&mut images[..count]) })?;
+    f(low_precision::rounded::<N>(map), Numbers { src, dst: cast_slice_mut(&mut images[..count]) })?;
     N::narrow(&images[..count], &mut own[..count]);
-    few.dst.copy_from_slice(cast_slice(&own[..count]));
+    numbers.dst.copy_from_slice(cast_slice(&own[..count]));
     Ok(())
 }
 
@@ -106,21 +106,21 @@ pub fn map(map: Map, dtype: DType, src: &[u8], dst: &mut [u8]) -> bool {
         dst.copy_from_slice(src);
         return true;
     }
-    let few = Few { src, dst };
+    let numbers = Numbers { src, dst };
     let done = match dtype {
-        DType::F32 => map_floats::<f32>(map, few),
-        DType::F64 => map_floats::<f64>(map, few),
-        DType::I32 => map_numbers::<i32>(map, few),
-        DType::I64 => map_numbers::<i64>(map, few),
-        DType::U8 => map_numbers::<u8>(map, few),
-        DType::U32 => map_numbers::<u32>(map, few),
-        DType::U64 => map_numbers::<u64>(map, few),
-        DType::F16 => mapped_wider::<f16>(map, few, |map, few| map_floats::<f32>(map, few)),
-        DType::BF16 => mapped_wider::<bf16>(map, few, |map, few| map_floats::<f32>(map, few)),
-        DType::F8E4M3 => mapped_wider::<F8E4M3>(map, few, |map, few| map_floats::<f32>(map, few)),
-        DType::I8 => mapped_wider::<i8>(map, few, |map, few| map_numbers::<i32>(map, few)),
-        DType::I16 => mapped_wider::<i16>(map, few, |map, few| map_numbers::<i32>(map, few)),
-        DType::U16 => mapped_wider::<u16>(map, few, |map, few| map_numbers::<i32>(map, few)),
+        DType::F32 => map_floats::<f32>(map, numbers),
+        DType::F64 => map_floats::<f64>(map, numbers),
+        DType::I32 => map_numbers::<i32>(map, numbers),
+        DType::I64 => map_numbers::<i64>(map, numbers),
+        DType::U8 => map_numbers::<u8>(map, numbers),
+        DType::U32 => map_numbers::<u32>(map, numbers),
+        DType::U64 => map_numbers::<u64>(map, numbers),
+        DType::F16 => mapped_wider::<f16>(map, numbers, |map, numbers| map_floats::<f32>(map, numbers)),
+        DType::BF16 => mapped_wider::<bf16>(map, numbers, |map, numbers| map_floats::<f32>(map, numbers)),
+        DType::F8E4M3 => mapped_wider::<F8E4M3>(map, numbers, |map, numbers| map_floats::<f32>(map, numbers)),
+        DType::I8 => mapped_wider::<i8>(map, numbers, |map, numbers| map_numbers::<i32>(map, numbers)),
+        DType::I16 => mapped_wider::<i16>(map, numbers, |map, numbers| map_numbers::<i32>(map, numbers)),
+        DType::U16 => mapped_wider::<u16>(map, numbers, |map, numbers| map_numbers::<i32>(map, numbers)),
         DType::Bool => return false,
     };
     done.is_ok()

@@ -230,18 +230,20 @@ pub(super) fn rounded<N: LowPrecision>(map: Map) -> Map {
 /// As [`elementwise::map_numbers`], of the wider dtype.
 pub(super) fn map_numbers<N: LowPrecision>(map: Map, operand: Unary<'_, N>) -> Result<()> {
     elementwise::check_closed(map, N::DTYPE)?;
+    let map = rounded::<N>(map);
     each(operand, &|operand| {
         // What integers are not closed over was refused.
-        let _ = elementwise::map_numbers(rounded::<N>(map), operand);
+        let _ = elementwise::map_numbers(map, operand);
     });
     Ok(())
 }
 
 /// As [`map_numbers`], of floats.
 pub(super) fn map_floats<N: LowPrecision<Compute: Functions>>(map: Map, operand: Unary<'_, N>) {
+    let map = rounded::<N>(map);
     each(operand, &|operand| {
         // Floats have all maps.
-        let _ = elementwise::map_floats(rounded::<N>(map), operand);
+        let _ = elementwise::map_floats(map, operand);
     });
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 use bytemuck::{Pod, cast_slice_mut};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::base::env;
+use crate::base::{env, say::say};
 use crate::cpu::rows::{Piece, Row2, Row3};
 
 /// Elements below which an elementwise kernel stays on its thread: about the time it takes to wake one.
@@ -23,7 +23,7 @@ pub fn size() -> usize {
     let text = env::var("NDGC_THREADS");
     let wanted = text.as_ref().and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
     if let (Some(text), None) = (&text, wanted) {
-        ONCE.call_once(|| eprintln!("ndgc: NDGC_THREADS={text} is not understood; it may be a number from 1 on"));
+        ONCE.call_once(|| say(format_args!("NDGC_THREADS={text} is not understood; it may be a number from 1 on")));
     }
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

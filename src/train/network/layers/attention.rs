@@ -4,6 +4,7 @@ use ndgc::{DType, Result, Tensor};
 
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
+use super::recurrent::mask_of_steps;
 
 /// Dot-product attention with several heads: `[n, in, t]` to `[n, out, t]`. Weights are `Wq`, `Wk`, `Wv`
 /// (`[in, heads * size]`) and `Wo` (`[heads * size, out]`). Steps that a mask leaves out are not looked at.
@@ -56,12 +57,12 @@ impl Layer for SelfAttention {
             let all = rows.matmul(pass.param(place)?)?;
             all.reshape((n, steps, self.heads, width))?.permute((0, 2, 1, 3))?.contiguous()
         };
-        let mask = match pass.mask() {
+        let mask = match mask_of_steps(x, pass)? {
             // Added to the scores: 0 where a step counts, and far below where it does not; but a number, since a
             // softmax makes NaN of infinities alone.
             Some(mask) => {
                 let far = if x.dtype() == DType::F16 { 3e4 } else { 1e9 };
-                Some(mask.to_dtype(x.dtype())?.affine(far, -far)?.reshape((n, 1, 1, steps))?)
+                Some(mask.affine(far, -far)?.reshape((n, 1, 1, steps))?)
             }
             None => None,
         };

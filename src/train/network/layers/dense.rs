@@ -303,14 +303,18 @@ impl Embedding {
 
     /// The numbers as indices; where the mask has 0, whatever is there, that of the first row.
     fn rows(x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        // No u32 is below 0.
-        let mask = pass.mask().filter(|mask| mask.elem_count() == x.elem_count() && x.dtype() != DType::U32);
-        match mask {
-            Some(mask) => {
+        match pass.mask() {
+            // An axis of 1 more or less makes no difference.
+            Some(mask) if mask.elem_count() != x.elem_count() || mask.dims().first() != x.dims().first() => {
+                let why = "the mask of an embedding has a number for each of its input: [n], or [n, t] of a series";
+                Err(Error::shape_mismatch("mask", x.dims(), mask.dims(), why))
+            }
+            // No u32 is below 0.
+            Some(mask) if x.dtype() != DType::U32 => {
                 let left_out = mask.to_dtype(DType::F32)?.eq(0f64)?.reshape(x.dims())?;
                 indices("embedding", &x.masked_fill(&left_out, 0.0)?)
             }
-            None => indices("embedding", x),
+            _ => indices("embedding", x),
         }
     }
 }
