@@ -27,7 +27,6 @@ use crate::base::{
     dtype::DType,
     env,
     error::{Error, Result},
-    say::say,
     system,
 };
 use budget::MemoryStats;
@@ -207,7 +206,7 @@ impl Device {
             Ok(device) => return device,
             Err(error) => {
                 static SAID: std::sync::Once = std::sync::Once::new();
-                SAID.call_once(|| say(format_args!("computing on the cpu: {error}")));
+                SAID.call_once(|| crate::base::say::say(format_args!("computing on the cpu: {error}")));
             }
         }
         Device::Cpu
