@@ -1,24 +1,32 @@
 //! What a reader of the devices found: bytes that two sections use, and segments of odd sizes.
 
 use ndgc::memory::{HostPool, Recording, ReplayPool, Segments};
-use ndgc::{Device, SimConfig, Tensor, gc};
+use ndgc::{Device, Graph, Result, SimConfig, Tensor, gc};
 
 use crate::device::support::{alone, both, finish, values, vector};
+
+/// Captures a section that doubles an array, and goes on with `rest` when that array, and another graph that reads it,
+/// are gone.
+fn captured<R>(device: &Device, rest: impl FnOnce(Tensor) -> Result<R>) -> Result<(Graph, R)> {
+    let x = vector(&[1., 2.], device);
+    let double = || x.affine(2., 0.);
+    // Blocks for both sections.
+    drop([0; 6].map(|_| double().unwrap()));
+    gc::collect();
+    let (first, _) = device.capture(double).unwrap();
+    device.capture(|| {
+        let y = double()?;
+        x.close();
+        drop(first);
+        rest(y)
+    })
+}
 
 #[test]
 fn bytes_that_a_section_reads_stay_with_it_when_another_graph_that_has_them_goes() {
     // Broken by: giving the block to whoever asks next in the section, whose first replay would be right.
     both(|device| {
-        let x = vector(&[1., 2.], device);
-        let double = || x.affine(2., 0.);
-        // Blocks for both sections.
-        drop([0; 6].map(|_| double().unwrap()));
-        gc::collect();
-        let (first, _) = device.capture(double).unwrap();
-        let captured = device.capture(|| {
-            let y = double()?;
-            x.close();
-            drop(first);
+        let captured = captured(device, |y| {
             let z = y.affine(0., 7.)?;
             Ok((y, z))
         });
@@ -33,18 +41,7 @@ fn bytes_that_a_section_reads_stay_with_it_when_another_graph_that_has_them_goes
 #[test]
 fn a_section_that_was_refused_lets_go_of_what_another_graph_had_too() {
     both(|device| {
-        let x = vector(&[1., 2.], device);
-        let double = || x.affine(2., 0.);
-        drop([0; 6].map(|_| double().unwrap()));
-        gc::collect();
-        let (first, _) = device.capture(double).unwrap();
-        let refused = device.capture(|| {
-            let y = double()?;
-            x.close();
-            drop(first);
-            y.to_vec::<f32>()
-        });
-        assert!(refused.is_err());
+        assert!(captured(device, |y| y.to_vec::<f32>()).is_err());
     });
 }
 

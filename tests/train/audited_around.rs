@@ -17,6 +17,7 @@ use ndgc::{DType, Device, Error, Result, Tensor, gc};
 use serde_json::{Value, json};
 
 use super::both::both;
+use super::network_failure::Limit;
 use super::parallel_inference::{quietly, rows};
 
 /// A folder that goes with the value.
@@ -35,21 +36,6 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Sets the limit back, also if the test fails.
-struct Limit(Option<u64>);
-
-impl Limit {
-    fn set(bytes: u64) -> Self {
-        Limit(Device::Cpu.set_limit(Some(bytes)))
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        Device::Cpu.set_limit(self.0);
     }
 }
 

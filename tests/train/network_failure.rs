@@ -66,10 +66,10 @@ fn is_out_of_memory(error: &Error) -> bool {
 }
 
 /// Sets the limit back, also if the test fails.
-struct Limit(Option<u64>);
+pub(super) struct Limit(Option<u64>);
 
 impl Limit {
-    fn set(bytes: u64) -> Self {
+    pub(super) fn set(bytes: u64) -> Self {
         Limit(Device::Cpu.set_limit(Some(bytes)))
     }
 }
