@@ -139,8 +139,7 @@ fn are_wanted() -> bool {
             None | Some("off") => OFF,
             Some("on") => ON,
             Some(other) => {
-                let what = format!("NDGC_LEAKS={other} is not understood; it may be on or off");
-                say(format_args!("{what}"));
+                say(format_args!("NDGC_LEAKS={other} is not understood; it may be on or off"));
                 OFF
             }
         };

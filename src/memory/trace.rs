@@ -180,9 +180,7 @@ pub(crate) fn init_once() {
             Some("sampled") => TraceMode::Sampled,
             Some("full") => TraceMode::Full,
             Some(other) => {
-                let what = format!("NDGC_TRACE={other} is not understood; it may be off, sampled or full");
-                say(format_args!("{what}"));
-                return;
+                return say(format_args!("NDGC_TRACE={other} is not understood; it may be off, sampled or full"));
             }
         };
         set_trace(mode);
