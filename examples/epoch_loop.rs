@@ -163,9 +163,13 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
     }
     let device = args.device.as_deref().map_or_else(Device::from_env, str::parse)?;
     match mode {
-        Mode::Network => network::train(args, &device, &data)?,
-        _ => by_hand(args, mode, device, &data)?,
+        Mode::Network => network::train(args, &device, &data),
+        _ => by_hand(args, mode, device, &data),
     }
+}
+
+/// Writes the page of `--report`, before what the run still has is given back.
+fn write_page(args: &Args, mode: Mode) -> Result<()> {
     if let Some(page) = &args.report {
         let title = format!("epoch_loop: {mode}, {} epochs", args.epochs);
         report::write_page(page, &memory::timeline().to_html(&title))?;
@@ -191,7 +195,7 @@ fn by_hand(args: &Args, mode: Mode, device: Device, data: &data::Split) -> Resul
         let row = training.epoch(epoch, &data.train, &data.test)?;
         say(&report::row_line(&row)?)?;
     }
-    Ok(())
+    write_page(args, mode)
 }
 
 fn optimizer(kind: args::Optimizer, model: &Mlp) -> Result<Box<dyn Optimizer>> {

@@ -42,7 +42,7 @@ pub(crate) fn train(args: &Args, device: &Device, data: &Split) -> Result<()> {
         let row = told.with(|steps| steps.row(Mode::Network, seconds, accuracy))?;
         say(&report::row_line(&row)?)?;
     }
-    Ok(())
+    super::write_page(args, Mode::Network)
 }
 
 /// The network, with the weights of a model. A layer has them as `[in, out]`, a `Linear` as `[out, in]`.

@@ -167,6 +167,33 @@ fn a_page_counts_all_events() {
 }
 
 #[test]
+fn what_was_made_at_one_go_or_is_kept_at_a_level_does_not_grow() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let mut kept = Vec::new();
+        let mut latest = std::collections::VecDeque::new();
+        let mut timeline = traced(TraceMode::Full, || {
+            kept.extend((0..12).map(|_| manager.zeros(1, DType::U8).unwrap()));
+            for _ in 0..400 {
+                latest.push_back(manager.zeros(2, DType::U8).unwrap());
+                kept.push(manager.zeros(3, DType::U8).unwrap());
+                if latest.len() > 20 {
+                    latest.pop_front().unwrap().close();
+                }
+            }
+        });
+        // As if each took as long.
+        for (at, span) in (0..).zip(&mut timeline.spans) {
+            (span.start, span.end) = (at, span.end.map(|_| at + 40));
+        }
+        let page = timeline.to_html("three lines");
+        for row in [",12,12,12,12,false]", ",400,800,20,40,false]", ",400,1200,400,1200,true]"] {
+            assert!(page.contains(row), "{row}");
+        }
+    });
+}
+
+#[test]
 fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
     alone(|| {
         let manager = base(&Device::Cpu);

@@ -22,16 +22,31 @@ const MARKS: usize = 2000;
 
 const PAGE: &str = include_str!("page.html");
 
-/// What the table says of a line.
+/// What was made at one line for one owner, the first first.
 #[derive(Default)]
-struct Row {
-    arrays: u64,
+struct Row<'a> {
+    spans: Vec<&'a Span>,
     live: u64,
     live_bytes: u64,
-    bytes: u64,
-    /// Those alive when a quarter and a half of all spans had begun, to tell a leak from a plateau.
-    early: u64,
-    half: u64,
+}
+
+impl Row<'_> {
+    /// How many were alive when this part of them, in quarters, had begun.
+    fn alive(&self, quarters: usize) -> usize {
+        let at = self.begun(quarters);
+        self.spans.iter().filter(|span| span.start <= at && span.end.is_none_or(|end| end > at)).count()
+    }
+
+    fn begun(&self, quarters: usize) -> u64 {
+        self.spans[self.spans.len() * quarters / 4].start
+    }
+
+    /// Whether more and more of them are alive: not a level that is kept, and not what was made at one go and stayed.
+    fn grows(&self, last: u64) -> bool {
+        let (first, most) = (self.spans[0].start, self.begun(3));
+        let (early, half, live) = (self.alive(1), self.alive(2), self.live as usize);
+        early < half && half < live && live >= 4 && 8 * most.saturating_sub(first) >= last.saturating_sub(first)
+    }
 }
 
 impl Timeline {
@@ -92,29 +107,25 @@ impl Timeline {
     }
 
     fn rows(&self, data: &mut String) {
-        let mut rows: HashMap<(String, String), Row> = HashMap::new();
-        let at = |quarter: usize| self.spans.get(self.spans.len() * quarter / 4).map_or(0, |span| span.start);
-        let alive_at = |span: &Span, at: u64| span.start <= at && span.end.is_none_or(|end| end > at);
+        let mut rows: HashMap<(String, String), Row<'_>> = HashMap::new();
+        let last = self.spans.last().map_or(0, |span| span.start);
         for span in &self.spans {
             let row = rows.entry((span.line(), on_device(&span.owner, &span.device))).or_default();
-            let (arrays, bytes) = (self.sample.max(1), span.bytes.saturating_mul(self.sample.max(1)));
-            row.arrays = row.arrays.saturating_add(arrays);
-            row.bytes = row.bytes.saturating_add(bytes);
+            row.spans.push(span);
             if span.end.is_none() {
-                row.live = row.live.saturating_add(arrays);
-                row.live_bytes = row.live_bytes.saturating_add(bytes);
+                row.live += 1;
+                row.live_bytes = row.live_bytes.saturating_add(span.bytes);
             }
-            row.early += u64::from(alive_at(span, at(1)));
-            row.half += u64::from(alive_at(span, at(2)));
         }
-        let mut rows: Vec<_> = rows.into_iter().collect();
-        sort_by(&mut rows, |(a, x), (b, y)| (y.live_bytes, y.bytes, a).cmp(&(x.live_bytes, x.bytes, b)));
-        for (i, ((line, owner), row)) in rows.iter().take(ROWS).enumerate() {
+        let bytes = |row: &Row<'_>| row.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
+        let mut rows: Vec<_> = rows.into_iter().map(|(name, row)| (name, bytes(&row), row)).collect();
+        sort_by(&mut rows, |(a, x, r), (b, y, q)| (q.live_bytes, y, a).cmp(&(r.live_bytes, x, b)));
+        for (i, ((line, owner), bytes, row)) in rows.iter().take(ROWS).enumerate() {
             let lead = if i > 0 { "," } else { "" };
-            let live = row.live / self.sample.max(1);
-            let grows = row.early < row.half && row.half < live && live >= 4;
-            let Row { arrays, bytes, live_bytes, live, .. } = row;
             let (line, owner) = (quoted(line), quoted(owner));
+            let [arrays, bytes, live, live_bytes] = [row.spans.len() as u64, *bytes, row.live, row.live_bytes]
+                .map(|n| n.saturating_mul(self.sample.max(1)));
+            let grows = row.grows(last);
             let _ = write!(data, "{lead}[{line},{owner},{arrays},{bytes},{live},{live_bytes},{grows}]");
         }
     }
