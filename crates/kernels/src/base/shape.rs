@@ -726,38 +726,3 @@ dims_from_tuple!(A 0, B 1, C 2);
 dims_from_tuple!(A 0, B 1, C 2, E 3);
 dims_from_tuple!(A 0, B 1, C 2, E 3, F 4);
 dims_from_tuple!(A 0, B 1, C 2, E 3, F 4, G 5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shapes_come_from_tuples_slices_and_holes() {
-        assert_eq!(Shape::from((2, 3)).dims(), [2, 3]);
-        assert_eq!(Shape::from(()).elem_count(), 1);
-        assert_eq!(Shape::from(&[2usize, 0][..]).elem_count(), 0);
-        assert_eq!((2, ()).into_shape(6).expect("3 fits").dims(), [2, 3]);
-        assert!((4, ()).into_shape(6).is_err());
-        assert!((0, ()).into_shape(0).is_err());
-    }
-
-    #[test]
-    fn sizes_near_the_limit_are_errors() {
-        assert!(Shape::from([1usize; 7]).check("zeros", 4).is_err());
-        assert!(Shape::from((usize::MAX, 2)).check("zeros", 4).is_err());
-        assert!(Shape::from((usize::MAX, usize::MAX, 0)).check("zeros", 4).is_err());
-        assert_eq!(Shape::from((3, 0)).check("zeros", 4).expect("empty is fine"), 0);
-    }
-
-    #[test]
-    fn axes_count_from_either_end_and_never_twice() {
-        let shape = Shape::from((2, 3, 4));
-        assert_eq!(D::Minus1.to_index(&shape, "t").expect("last"), 2);
-        assert_eq!((-3).to_index(&shape, "t").expect("first"), 0);
-        assert!(3usize.to_index(&shape, "t").is_err());
-        assert!((-4).to_index(&shape, "t").is_err());
-        assert!(D::Minus(0).to_index(&shape, "t").is_ok());
-        assert!([0, -3].to_axes(&shape, "sum").is_err());
-        assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
-    }
-}

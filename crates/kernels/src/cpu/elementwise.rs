@@ -512,6 +512,3 @@ pub(super) fn choose<I: IndexElement, T: Element>(cond: In<'_, I>, yes: In<'_, T
         _ => strided::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -182,6 +182,3 @@ pub(super) fn scatter_add<T: Number, I: IndexElement>(
     });
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -169,7 +169,7 @@ pub(super) fn gelu_erf_slope(x: f32) -> f32 {
 
 /// Sine and cosine of `t` whole turns, `0 <= t < 1`.
 #[inline(always)]
-pub(super) fn sin_cos_turns(t: f32) -> (f32, f32) {
+pub fn sin_cos_turns(t: f32) -> (f32, f32) {
     const SIN: [f32; 5] = [1.570_796_4, -6.459_641e-1, 7.969_258e-2, -4.681_266e-3, 1.582_063e-4];
     const COS: [f32; 5] = [1.0, -1.233_700_6, 2.536_692e-1, -2.086_006_9e-2, 9.036_281e-4];
     let quarters = t * 4.0;
@@ -182,103 +182,4 @@ pub(super) fn sin_cos_turns(t: f32) -> (f32, f32) {
     let (s, c) = if swapped { (cos, sin) } else { (sin, cos) };
     let flip = |value: f32, negative: bool| if negative { -value } else { value };
     (flip(s, quadrant & 2 == 2), flip(c, quadrant.wrapping_add(1) & 2 == 2))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Units in the last place of `exact` by which `found` differs.
-    fn ulps(found: f32, exact: f64) -> f64 {
-        let exponent = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor();
-        (f64::from(found) - exact).abs() / (exponent - 23.0).exp2()
-    }
-
-    fn worst(from: f32, to: f32, f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> f64 {
-        let points = 20_000;
-        let at = |i: i32| from + (to - from) * (i as f32 / points as f32);
-        (0..=points).map(at).map(|x| ulps(f(x), exact(f64::from(x)))).fold(0.0, f64::max)
-    }
-
-    #[test]
-    fn exp_is_accurate_and_right_at_its_ends() {
-        assert!(worst(-87.0, 88.7, exp, f64::exp) < 1.5);
-        assert!(worst(-1.0, 1.0, exp, f64::exp) < 1.5);
-        assert!(worst(-104.0, -87.0, exp, f64::exp) < 1.5, "denormal results");
-        assert_eq!((exp(0.0), exp(-0.0), exp(f32::NEG_INFINITY), exp(f32::INFINITY)), (1.0, 1.0, 0.0, f32::INFINITY));
-        assert_eq!((exp(-200.0), exp(89.0), exp(1e30), exp(-1e30)), (0.0, f32::INFINITY, f32::INFINITY, 0.0));
-        assert!(exp(f32::NAN).is_nan() && exp(88.72).is_finite());
-    }
-
-    #[test]
-    fn ln_is_accurate_and_right_at_its_ends() {
-        assert!(worst(0.5, 2.0, ln, f64::ln) < 2.0);
-        assert!(worst(1e-3, 1e3, ln, f64::ln) < 2.0);
-        assert!(worst(1e30, 3e38, ln, f64::ln) < 2.0);
-        assert!(worst(1e-44, 1e-38, ln, f64::ln) < 2.0, "denormal arguments");
-        assert_eq!((ln(1.0), ln(0.0), ln(-0.0)), (0.0, f32::NEG_INFINITY, f32::NEG_INFINITY));
-        assert_eq!(ln(f32::INFINITY), f32::INFINITY);
-        assert!(ln(-1.0).is_nan() && ln(f32::NAN).is_nan() && ln(f32::NEG_INFINITY).is_nan());
-    }
-
-    #[test]
-    fn exp_m1_and_ln_1p_are_accurate_near_0_and_right_at_their_ends() {
-        for reach in [1e-30, 1e-6, 1e-3, 0.1, 1.0, 5.0, 20.0, 88.7] {
-            let found = worst(-reach, reach, exp_m1, f64::exp_m1);
-            assert!(found < 2.5, "{reach}: {found}");
-        }
-        for (from, to) in [(-1e-30, 1e-30), (-1e-6, 1e-6), (-1e-3, 1e-3), (-0.5, 1.0), (-0.999, 0.0), (1.0, 1e3)] {
-            let found = worst(from, to, ln_1p, f64::ln_1p);
-            assert!(found < 2.5, "{from} to {to}: {found}");
-        }
-        assert!(worst(1e30, 3e38, ln_1p, f64::ln_1p) < 2.5);
-        let infinite = f32::INFINITY;
-        assert_eq!(
-            (exp_m1(infinite), exp_m1(-infinite), exp_m1(89.0), exp_m1(-1e30)),
-            (infinite, -1.0, infinite, -1.0)
-        );
-        assert_eq!((ln_1p(-1.0), ln_1p(infinite)), (-infinite, infinite));
-        assert!(ln_1p(-1.1).is_nan() && ln_1p(-infinite).is_nan() && ln_1p(f32::NAN).is_nan());
-        assert!(exp_m1(f32::NAN).is_nan());
-        for zero in [0.0f32, -0.0] {
-            assert_eq!((exp_m1(zero).to_bits(), ln_1p(zero).to_bits()), (zero.to_bits(), zero.to_bits()));
-        }
-        assert_eq!((exp_m1(1e-40), ln_1p(1e-40)), (1e-40, 1e-40));
-    }
-
-    #[test]
-    fn tanh_is_accurate_and_saturates() {
-        assert!(worst(-12.0, 12.0, tanh, f64::tanh) < 2.0);
-        assert!(worst(-1e-3, 1e-3, tanh, f64::tanh) < 2.0);
-        assert_eq!((tanh(0.0), tanh(f32::INFINITY), tanh(f32::NEG_INFINITY), tanh(-1e9)), (0.0, 1.0, -1.0, -1.0));
-        assert!(tanh(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn error_functions_are_accurate_also_where_they_are_small() {
-        use crate::cpu::special;
-        assert!(worst(-5.0, 5.0, erf, special::erf) < 2.0);
-        assert!(worst(-1e-3, 1e-3, erf, special::erf) < 2.0);
-        assert!(worst(-13.0, 13.0, gelu_erf, special::gelu_erf) < 8.0);
-        assert!(worst(-14.5, -13.0, gelu_erf, special::gelu_erf) < 16.0, "of a tail that is denormal");
-        assert!(worst(-0.5, 5.0, gelu_erf_slope, special::gelu_erf_slope) < 8.0);
-        let miss = |x: f32| (f64::from(gelu_erf_slope(x)) - special::gelu_erf_slope(f64::from(x))).abs();
-        assert!((-20_000..0).map(|i| miss(i as f32 * 1e-3)).fold(0.0, f64::max) < 2e-7);
-        let infinite = f32::INFINITY;
-        assert_eq!((erf(infinite), erf(-infinite), erf(0.0), erf(-0.0).to_bits()), (1.0, -1.0, 0.0, 1 << 31));
-        assert_eq!((gelu_erf(infinite), gelu_erf(-infinite), gelu_erf(0.0)), (infinite, 0.0, 0.0));
-        assert_eq!((gelu_erf_slope(infinite), gelu_erf_slope(-infinite)), (1.0, 0.0));
-        assert!(erf(f32::NAN).is_nan() && gelu_erf(f32::NAN).is_nan() && gelu_erf_slope(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn turns_cover_the_circle() {
-        for i in 0..4096 {
-            let t = i as f32 / 4096.0;
-            let (sin, cos) = sin_cos_turns(t);
-            let (exact_sin, exact_cos) = (f64::from(t) * std::f64::consts::TAU).sin_cos();
-            assert!((f64::from(sin) - exact_sin).abs() < 2e-7 && (f64::from(cos) - exact_cos).abs() < 2e-7, "{t}");
-        }
-        assert_eq!((sin_cos_turns(0.0), sin_cos_turns(0.25).1), ((0.0, 1.0), 0.0));
-    }
 }

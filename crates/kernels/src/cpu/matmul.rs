@@ -301,6 +301,3 @@ impl<T: Number> Loop for AddSquare<'_, T> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

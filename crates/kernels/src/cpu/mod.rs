@@ -75,7 +75,5 @@ mod types;
 mod vector;
 
 pub use libm::erf;
+pub use math::sin_cos_turns;
 pub use open::{run, run_again};
-
-#[cfg(test)]
-mod tests;

@@ -243,6 +243,3 @@ pub(super) fn step<E: Stepped>(
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -229,6 +229,3 @@ pub(super) fn normal_f64(dst: Out<'_, f64>, stream: RandomStream, mean: f64, std
         }
     });
 }
-
-#[cfg(test)]
-mod tests;

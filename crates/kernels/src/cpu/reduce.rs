@@ -440,6 +440,3 @@ fn arg_columns<T: Number>(
         });
     }
 }
-
-#[cfg(test)]
-mod tests;

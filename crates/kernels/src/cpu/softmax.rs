@@ -219,6 +219,3 @@ pub(super) fn cross_entropy_grad<T: Float, I: IndexElement>(
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,7 +13,7 @@ use crate::base::{env, say::say};
 use crate::cpu::rows::{Piece, Row2, Row3};
 
 /// Elements below which an elementwise kernel stays on its thread: about the time it takes to wake one.
-pub(super) const ELEMENTS_MIN: usize = 256 << 10;
+pub const ELEMENTS_MIN: usize = 256 << 10;
 /// Elements of a chunk are a multiple of this, so that chunks begin on lines of their own.
 const CHUNK_STEP: usize = 1024;
 
@@ -29,7 +29,7 @@ pub fn size() -> usize {
 }
 
 /// The pool; `None` if one thread is all there is, or if this thread works for a pool already.
-pub(super) fn pool() -> Option<&'static ThreadPool> {
+pub fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let make = || {
         let threads = size();
@@ -158,32 +158,4 @@ pub(super) fn split3<A: Sync, B: Sync, D: Pod>(a: &[A], b: &[B], d: &mut [D], ro
         let part = start..start + d.len();
         row.run(&a[part.clone()], &b[part], d);
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_everything_once() {
-        let n = ELEMENTS_MIN + 777;
-        let (a, b) = ((0..n as u32).collect::<Vec<_>>(), vec![7u32; n]);
-        let mut d = vec![0u32; n];
-        split3(&a, &b, &mut d, &|a: &[u32], b: &[u32], d: &mut [u32]| {
-            d.iter_mut().zip(a).zip(b).for_each(|((d, a), b)| *d += a + b)
-        });
-        assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
-        split2(&a, &mut d, &|a: &[u32], d: &mut [u32]| d.iter_mut().zip(a).for_each(|(d, a)| *d -= a));
-        assert!(d.iter().all(|&d| d == 7));
-        split1(&mut d, &|start: usize, d: &mut [u32]| {
-            d.iter_mut().enumerate().for_each(|(i, d)| *d += (start + i) as u32)
-        });
-        assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
-    }
-
-    #[test]
-    fn a_worker_of_another_pool_works_alone() {
-        let other = ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
-        assert!(other.install(pool).is_none());
-    }
 }

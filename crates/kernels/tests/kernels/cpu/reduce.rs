@@ -1,11 +1,13 @@
 //! Reductions over every set of axes against plain loops.
 
-use crate::base::{
+use ndgc_kernels::base::{
     dtype::DType,
+    layout::Layout,
     shape::{Axes, Dims, Shape},
 };
-use crate::cpu::tests::{Array, Draw, NUMBERS, SHAPES, assert_close, indices, run, tolerance, wrapped};
-use crate::kernel::{Kernel, ReduceOp};
+use ndgc_kernels::kernel::{Kernel, ReduceOp};
+
+use super::arrays::{Array, Draw, NUMBERS, SHAPES, assert_close, indices, run, tolerance, wrapped};
 
 /// Every set of axes of a shape.
 fn axis_sets(dims: &[usize]) -> Vec<Axes> {
@@ -67,7 +69,7 @@ fn long_sums_stay_exact_in_every_direction() {
     let mut src = Array::of(DType::F32, &[n], &[0.1]);
     let exact = f64::from(0.1f32) * n as f64;
     for (rows, columns) in [(1, n), (n, 1), (n / 2, 2), (n / 64, 64), (64, n / 64)] {
-        src.layout = crate::base::layout::Layout::contiguous(Shape::from((rows, columns)));
+        src.layout = Layout::contiguous(Shape::from((rows, columns)));
         for axis in 0..2usize {
             let axes = axis.to_axes(src.layout.shape(), "test").expect("an axis");
             let mut dst = Array::new(DType::F32, axes.reduced(src.layout.shape(), false).dims());

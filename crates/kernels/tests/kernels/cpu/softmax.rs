@@ -1,8 +1,9 @@
 //! Softmax and cross entropy against their definitions in f64.
 
-use crate::base::{dtype::DType, error::Error};
-use crate::cpu::tests::{Array, Draw, FLOATS, assert_close, run, tolerance, wrapped};
-use crate::kernel::Kernel;
+use ndgc_kernels::base::{dtype::DType, error::Error};
+use ndgc_kernels::kernel::Kernel;
+
+use super::arrays::{Array, Draw, FLOATS, assert_close, run, tolerance, wrapped};
 
 const MATRICES: [&[usize]; 8] = [&[0, 3], &[3, 0], &[1, 1], &[4, 10], &[300, 3], &[3, 300], &[2, 1500], &[33, 40]];
 

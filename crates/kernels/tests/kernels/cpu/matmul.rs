@@ -1,8 +1,9 @@
 //! Products against three plain loops, on strided, repeated and batched operands.
 
-use crate::base::{dtype::DType, layout::Layout, shape::Shape};
-use crate::cpu::tests::{Array, Draw, NUMBERS, assert_close, indices, run, tolerance, wrapped};
-use crate::kernel::Kernel;
+use ndgc_kernels::base::{dtype::DType, layout::Layout, shape::Shape};
+use ndgc_kernels::kernel::Kernel;
+
+use super::arrays::{Array, Draw, NUMBERS, assert_close, indices, run, tolerance, wrapped};
 
 fn plain(lhs: &Array, rhs: &Array, k: usize, dims: &[usize]) -> Vec<f64> {
     let (a, b) = (lhs.values(), rhs.values());

@@ -1,8 +1,12 @@
 //! Picking and adding by indices against plain loops.
 
-use crate::base::{dtype::DType, error::Error};
-use crate::cpu::tests::{Array, Draw, NUMBERS, SHAPES, assert_close, indices, run, tolerance, wrapped};
-use crate::kernel::Kernel;
+use ndgc_kernels::base::{
+    dtype::DType,
+    error::{Error, Result},
+};
+use ndgc_kernels::kernel::Kernel;
+
+use super::arrays::{Array, Draw, NUMBERS, SHAPES, assert_close, indices, run, tolerance, wrapped};
 
 const IDS: [DType; 3] = [DType::U8, DType::U32, DType::I64];
 
@@ -95,7 +99,7 @@ fn an_index_outside_is_an_error_and_nothing_is_written() {
         let mut ids = Array::of(DType::I64, &[2], &[0.0, bad]);
         let mut whole = Array::of(DType::F32, &[4, 3], &[1.0]);
         let mut rows = Array::of(DType::F32, &[2, 3], &[5.0]);
-        let outside = |result: crate::base::error::Result<()>| {
+        let outside = |result: Result<()>| {
             assert!(matches!(result, Err(Error::IndexOutOfRange { index, dim: 4, .. }) if index == bad as i64));
         };
         outside(run(&Kernel::IndexAdd { dst: whole.view(), ids: ids.view(), src: rows.view(), axis: 0 }));

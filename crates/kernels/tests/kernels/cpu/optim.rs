@@ -1,11 +1,10 @@
 //! Steps against their formulas, also on pieces for several threads.
 
-use crate::base::dtype::DType;
-use crate::cpu::{
-    tests::{Array, Draw, FLOATS, assert_close, run, tolerance},
-    threads,
-};
-use crate::kernel::{Kernel, OwnedView, StepRule};
+use ndgc_kernels::base::dtype::DType;
+use ndgc_kernels::cpu::threads;
+use ndgc_kernels::kernel::{Kernel, OwnedView, StepRule};
+
+use super::arrays::{Array, Draw, FLOATS, assert_close, run, tolerance};
 
 /// A step of these operands.
 fn step(rule: StepRule, rate: f64, step: u64, [param, grad]: [OwnedView; 2], kept: &[OwnedView]) -> Kernel {

@@ -1,0 +1,7 @@
+//! The vocabulary.
+
+mod dtype;
+mod layout;
+mod order;
+mod shape;
+mod units;

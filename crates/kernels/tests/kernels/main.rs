@@ -1,0 +1,4 @@
+//! The vocabulary and the host's kernels, asked from outside: the crate is compiled once, as others use it.
+
+mod base;
+mod cpu;
