@@ -1,5 +1,5 @@
 //! What training costs on top: steps of four networks in each workspace mode beside one written by hand, epochs with
-//! several workers, requests that are answered together, evaluation. Bytes of workspaces are printed.
+//! several workers and with batches made ahead, requests that are answered together, evaluation. Bytes of workspaces are printed.
 //!
 //! ```text
 //! cargo bench --bench train
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer};
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, Convolution2D, DataSet, Dense, ElementWiseVertex, Evaluation, IEvaluation,
-    InferenceMode, InputType, LayerNormalization, Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelInference,
-    ParallelWrapper, PoolingType, RegressionEvaluation, Roc, SelfAttention, Subsampling, TrainingMode, Updater,
-    WorkspaceMode,
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, Convolution2D, DataIterator, DataSet, Dense,
+    ElementWiseVertex, Evaluation, IEvaluation, InferenceMode, InputType, LayerNormalization, Loss, Lstm, Network,
+    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, PoolingType, ProgressListener,
+    RegressionEvaluation, Roc, SelfAttention, Subsampling, TrainingMode, Updater, WorkspaceMode,
 };
 use ndgc::{Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
@@ -114,6 +114,47 @@ fn fit(criterion: &mut Criterion) {
     }
 }
 
+/// Batches that take as long to make as they are told: the thread that makes them is busy.
+struct Slow {
+    batches: ArrayDataSetIterator,
+    each: Duration,
+}
+
+impl Iterator for Slow {
+    type Item = ndgc::Result<DataSet>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let begun = Instant::now();
+        while begun.elapsed() < self.each {
+            std::hint::spin_loop();
+        }
+        self.batches.next()
+    }
+}
+
+impl DataIterator<DataSet> for Slow {
+    fn reset(&mut self) -> ndgc::Result<()> {
+        self.batches.reset()
+    }
+}
+
+/// An epoch of 250 batches, each of which takes as long to make as its step; and the same with batches made ahead.
+fn prefetched(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("producer as slow as the step");
+    group.throughput(Throughput::Elements(ROWS as u64)).sample_size(20);
+    let data = batch(&[ROWS, 784], &[ROWS, 10]);
+    let batches = || ArrayDataSetIterator::new(data.clone(), 32).expect("batches");
+    let (mut network, mut all) = (trained(), batches());
+    network.fit(&mut all).expect("an epoch");
+    let begun = Instant::now();
+    network.fit(&mut all).expect("an epoch");
+    let each = begun.elapsed() / 250;
+    let slow = || Slow { batches: batches(), each };
+    let (mut alone, mut ahead) = (slow(), AsyncDataSetIterator::with_prefetch(slow(), 4).expect("a thread"));
+    group.bench_function("alone", |bench| bench.iter(|| network.fit(&mut alone).expect("an epoch")));
+    group.bench_function("ahead", |bench| bench.iter(|| network.fit(&mut ahead).expect("an epoch")));
+}
+
 fn trained() -> Network {
     mlp().updater(Updater::adam(1e-3)).build().expect("a network")
 }
@@ -126,6 +167,11 @@ fn epochs(criterion: &mut Criterion) {
     let batches = || ArrayDataSetIterator::new(data.clone(), 32).expect("batches");
     group.bench_function("alone", |bench| {
         let (mut network, mut batches) = (trained(), batches());
+        bench.iter(|| network.fit(&mut batches).expect("an epoch"));
+    });
+    group.bench_function("alone, with a progress bar", |bench| {
+        let (mut network, mut batches) = (trained(), batches());
+        network.add_listener(ProgressListener::new(250));
         bench.iter(|| network.fit(&mut batches).expect("an epoch"));
     });
     for (mode, workers, frequency) in [
@@ -218,5 +264,5 @@ fn many_rows(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, fit, epochs, requests, evaluation, many_rows);
+criterion_group!(benches, fit, epochs, prefetched, requests, evaluation, many_rows);
 criterion_main!(benches);

@@ -77,12 +77,7 @@ fn with_unsafe() -> BTreeSet<String> {
     library()
         .iter()
         .filter(|path| !relative(path).contains("tests"))
-        .filter(|path| {
-            read(path).lines().any(|line| {
-                let code = line.split("//").next().unwrap_or_default();
-                code.contains("unsafe {") || code.contains("unsafe impl") || code.contains("unsafe fn")
-            })
-        })
+        .filter(|path| read(path).lines().any(remarks::is_unsafe))
         .map(|path| in_design(path))
         .collect()
 }

@@ -35,8 +35,12 @@ fn parse(log: &str) -> Vec<(String, u32, u32)> {
 fn every_kernel_compiles_and_needs_the_registers_of_the_table() {
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/registers.txt");
     let mut text = String::from("# architecture, kernel, registers, bytes spilled; by NVRTC 13.0\n");
-    for arch in [80, 90] {
-        let logs = match compile_cuda_kernels(arch) {
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let started = [80, 90].map(|arch| (arch, scope.spawn(move || compile_cuda_kernels(arch))));
+        started.into_iter().map(|(arch, done)| (arch, done.join().unwrap())).collect()
+    });
+    for (arch, compiled) in compiled {
+        let logs = match compiled {
             Ok(logs) => logs,
             Err(Error::DeviceUnavailable { .. }) if std::env::var_os("NDGC_TEST_REQUIRE_NVRTC").is_none() => {
                 eprintln!("skipped: no NVRTC");

@@ -102,10 +102,15 @@ fn is_site(line: &str) -> bool {
     ["unsafe {", "unsafe impl"].iter().any(|site| code(line).contains(site))
 }
 
-/// Whether an unsafe function is declared here, which says what it asks for.
-fn is_unsafe_fn(line: &str) -> bool {
-    let head = code(line).trim_start();
-    head.split_once("unsafe fn ").is_some_and(|(before, _)| before.is_empty() || before.starts_with("pub"))
+/// Whether an unsafe function or trait is declared here, which says what it asks for.
+fn is_unsafe_item(line: &str) -> bool {
+    let mut words = code(line).split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "const");
+    words.next() == Some("unsafe") && matches!(words.next(), Some("fn" | "extern" | "trait"))
+}
+
+/// Whether a line has unsafe code.
+pub(super) fn is_unsafe(line: &str) -> bool {
+    is_site(line) || is_unsafe_item(line)
 }
 
 #[test]
@@ -114,7 +119,7 @@ fn unsafe_code_is_allowed_once_a_file_and_argued_at_each_site() {
     for (name, lines) in files() {
         let allowed: Vec<&String> =
             lines.iter().filter(|line| code(line).contains("allow(") && line.contains("unsafe_code")).collect();
-        let is_unsafe = lines.iter().any(|line| is_site(line) || is_unsafe_fn(line));
+        let is_unsafe = lines.iter().any(|line| is_unsafe(line));
         let once = ["#![allow(unsafe_code)]"];
         if allowed != if is_unsafe { &once[..] } else { &[] } {
             wrong.push(format!("{name}: {allowed:?}"));
@@ -125,7 +130,7 @@ fn unsafe_code_is_allowed_once_a_file_and_argued_at_each_site() {
         }
         for (i, line) in lines.iter().enumerate() {
             let said = |word: &str, before| said_of(&lines, i, before).contains(word);
-            if is_site(line) && !said("SAFETY:", 6) || is_unsafe_fn(line) && !said("# Safety", 6) {
+            if is_site(line) && !said("SAFETY:", 6) || is_unsafe_item(line) && !said("# Safety", 6) {
                 wrong.push(format!("{name}:{}: {}", i + 1, line.trim()));
             }
         }

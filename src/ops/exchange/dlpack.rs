@@ -151,6 +151,10 @@ pub trait Managed: sealed::Sealed + Sized + 'static {
     fn own_deleter() -> unsafe extern "C" fn(*mut Self);
 }
 
+/// What ends an export.
+///
+/// # Safety
+/// `managed` is what `export` gave out, and nobody uses it from here on.
 unsafe extern "C" fn give_back(managed: *mut DLManagedTensor) {
     // A forked child frees nothing: another thread may have had a lock when it was forked.
     if switch::forked() {
@@ -160,6 +164,10 @@ unsafe extern "C" fn give_back(managed: *mut DLManagedTensor) {
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensor>>())) }
 }
 
+/// As [`give_back`].
+///
+/// # Safety
+/// As that of [`give_back`].
 unsafe extern "C" fn give_back_versioned(managed: *mut DLManagedTensorVersioned) {
     // As in `give_back`.
     if switch::forked() {
