@@ -288,8 +288,22 @@ impl<T> SpinLock<T> {
     }
 }
 
+#[cfg(not(loom))]
+impl SpinLock<()> {
+    /// Takes the lock until what it returns drops: for who has several, in one order. As of [`SpinLock::with`], what is
+    /// done meanwhile is short.
+    #[must_use]
+    pub(crate) fn hold(&self) -> Unlock<'_> {
+        // Acquire: as in `with`.
+        if self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Unlock(&self.taken)
+    }
+}
+
 /// Opens the lock also when the critical section unwinds.
-struct Unlock<'a>(&'a AtomicU32);
+pub(crate) struct Unlock<'a>(&'a AtomicU32);
 
 impl Drop for Unlock<'_> {
     #[inline]

@@ -50,9 +50,15 @@ fn room() -> MutexGuard<'static, Room> {
     room
 }
 
+/// The most bytes, if there may be any, and those that are taken.
+pub(crate) fn bounds() -> (Option<u64>, u64) {
+    let room = room();
+    (room.most, room.taken)
+}
+
 /// Whether there may be any.
 pub(crate) fn has_room() -> bool {
-    room().most.is_some()
+    bounds().0.is_some()
 }
 
 /// Sets the most bytes, or none; returns the most before.

@@ -27,13 +27,15 @@
 //! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
 //! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is
 //! charged. Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
+//!
+//! What goes up the tree is a loop: budgets are nested as deeply as the program likes, and a stack has an end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{
     error::Error,
-    sync::{AtomicU32, AtomicU64, Ordering, SpinLock},
+    sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock},
 };
 use crate::device::budget::AllocError;
 use crate::memory::slab::slab;
@@ -325,6 +327,12 @@ pub(crate) fn open_workspace(name: &Arc<str>, budget: &Budget) -> Option<u32> {
     Some(number)
 }
 
+/// The workspaces with budgets: their names, limits, and what is charged. While they are locked no number is another's.
+pub(crate) fn workspaces() -> Vec<(Arc<str>, Budget, BudgetUse)> {
+    let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().map(|(&number, name)| (Arc::clone(name), limits(number), usage(number))).collect()
+}
+
 /// Opens a node below another one, of a manager, or with 0 of none. `None` if there are too many.
 pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -408,35 +416,53 @@ pub(crate) fn retain(number: u32) {
 
 /// One less that refers to a node.
 pub(crate) fn release(number: u32) {
-    // AcqRel: pairs with itself in the others: the last one comes after them.
-    if number != 0 && node(number).refs.fetch_sub(1, Ordering::AcqRel) % LIFE == 1 {
-        let of = node(number);
-        let life = of.refs.load(Ordering::Relaxed);
-        of.arrays.charged.fetch_or(CLOSED, Ordering::Relaxed);
-        // SeqCst: pairs with `free_bytes`: of this and what frees the last bytes, the later one finds the other.
-        of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
-        end_if_free(number, life);
+    let mut at = number;
+    // A node that ends refers to the one above no more.
+    while let Some(above) = let_go(at) {
+        at = above;
     }
+}
+
+/// As [`release`], of this node alone: the node above, if this one ended.
+fn let_go(number: u32) -> Option<u32> {
+    // AcqRel: pairs with itself in the others: the last one comes after them.
+    if number == 0 || node(number).refs.fetch_sub(1, Ordering::AcqRel) % LIFE != 1 {
+        return None;
+    }
+    let of = node(number);
+    let life = of.refs.load(Ordering::Relaxed);
+    of.arrays.charged.fetch_or(CLOSED, Ordering::Relaxed);
+    // SeqCst: pairs with `free_bytes`: of this and what frees the last bytes, the later one finds the other.
+    of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
+    ended_if_free(number, life)
 }
 
 /// Ends the node if nobody refers to it and all that was charged to it was freed. `life`: its references at a time when
 /// it surely had not ended.
 fn end_if_free(number: u32, life: u64) {
+    if let Some(above) = ended_if_free(number, life) {
+        release(above);
+    }
+}
+
+/// As [`end_if_free`], but that the node above, which is the answer if the node ended, is not released yet.
+fn ended_if_free(number: u32, life: u64) -> Option<u32> {
     let of = node(number);
     // SeqCst: pairs with the other's change, which comes before or finds this one's.
     let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
     let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
     let refs = life / LIFE * LIFE;
-    // AcqRel: pairs with `release` and with itself: who ends the node comes after all who used it, and of several, and
+    // AcqRel: pairs with `let_go` and with itself: who ends the node comes after all who used it, and of several, and
     // of those that come too late, it picks one.
     if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        end(number);
+        return Some(end(number));
     }
+    None
 }
 
-/// Nobody refers to the node, and nothing is charged to it.
+/// Nobody refers to the node, and nothing is charged to it. Returns the node above.
 #[cold]
-fn end(number: u32) {
+fn end(number: u32) -> u32 {
     let parent = parent_of(number);
     if manager_of(number) == 0 {
         WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
@@ -444,7 +470,7 @@ fn end(number: u32) {
         COUNT.fetch_sub(1, Ordering::Relaxed);
     }
     FREE.lock().unwrap_or_else(PoisonError::into_inner).push(number - 1);
-    release(parent);
+    parent
 }
 
 /// The nodes from one up to, and without, another one that is above it or 0.
@@ -456,7 +482,11 @@ fn path(from: u32, to: u32) -> impl Iterator<Item = u32> {
 
 /// The lowest node that is above both, or is one of them; 0 if none is.
 fn common(a: u32, b: u32) -> u32 {
-    path(a, 0).find(|&above| path(b, 0).any(|other| other == above)).unwrap_or(0)
+    let [of_a, of_b] = [a, b].map(|number| path(number, 0).count());
+    let [below_a, below_b] = [of_a.saturating_sub(of_b), of_b.saturating_sub(of_a)];
+    // From the same height on.
+    let mut above = path(a, 0).skip(below_a).zip(path(b, 0).skip(below_b));
+    above.find(|(one, other)| one == other).map_or(0, |(found, _)| found)
 }
 
 /// What [`charge`] did.
@@ -488,43 +518,62 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
 /// As [`charge`], up to and without the node `end`. Whether a soft limit was passed.
 #[inline(always)]
 fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    if number == end || number == 0 || bytes == 0 { Ok(false) } else { charge_from(number, end, bytes, forced) }
+    if number == end || number == 0 || bytes == 0 { Ok(false) } else { charge_from(number, end, bytes, forced, true) }
 }
 
-/// As [`charge_to`], where there is something to charge.
-fn charge_from(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let of = node(number);
-    // What moves below a node in common brings no bytes along that those above have reserved.
-    if end != 0 || of.reserved.load(Ordering::Relaxed) == 0 {
-        return charge_all(number, end, bytes, forced);
-    }
-    of.drawing.with(|()| {
-        let drawn = draw(of, bytes);
-        let charged = if drawn < bytes { charge_all(number, end, bytes - drawn, forced) } else { Ok(false) };
-        if charged.is_err() {
-            of.reserved.fetch_add(drawn, Ordering::Relaxed);
+/// What a charge took of a reservation. The node is locked until it is known whether the rest is granted.
+struct Draw {
+    node: u32,
+    bytes: u64,
+    _held: Unlock<'static>,
+}
+
+/// As [`charge_to`], where there is something to charge; `own`: also out of what this node itself has reserved.
+fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Result<bool, OverBudget> {
+    let (mut at, mut left, mut passed, mut drawn) = (number, bytes, false, Vec::new());
+    loop {
+        let of = node(at);
+        // What moves below a node in common brings no bytes along that those above have reserved.
+        if end == 0 && (own || at != number) && of.reserved.load(Ordering::Relaxed) != 0 {
+            let held = of.drawing.hold();
+            let some = draw(of, left);
+            drawn.push(Draw { node: at, bytes: some, _held: held });
+            left -= some;
+            if left == 0 {
+                break;
+            }
         }
-        charged
-    })
+        let before = of.bytes.add(left, forced).map_err(|used| {
+            take_back(number, at, bytes, &drawn);
+            refused(at, used, left, false)
+        })?;
+        let soft = of.soft.load(Ordering::Relaxed);
+        if before <= soft && before + left > soft {
+            of.soft_passed.fetch_add(1, Ordering::Relaxed);
+            passed = true;
+        }
+        at = parent_of(at);
+        if at == end || at == 0 || left == 0 {
+            break;
+        }
+    }
+    Ok(passed)
 }
 
-/// As [`charge_from`], of a node where nothing is reserved.
-#[inline(always)]
-fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let of = node(number);
-    let before = of.bytes.add(bytes, forced).map_err(|used| refused(number, used, bytes, false))?;
-    let soft = of.soft.load(Ordering::Relaxed);
-    let passed = before <= soft && before + bytes > soft;
-    if passed {
-        of.soft_passed.fetch_add(1, Ordering::Relaxed);
+/// Takes back what [`charge_from`] did before the node `at` refused.
+#[cold]
+fn take_back(number: u32, at: u32, bytes: u64, drawn: &[Draw]) {
+    for draw in drawn {
+        node(draw.node).reserved.fetch_add(draw.bytes, Ordering::Relaxed);
     }
-    let above = charge_to(parent_of(number), end, bytes, forced);
-    if above.is_err() {
-        let life = of.refs.load(Ordering::Relaxed);
-        of.bytes.revoke(bytes);
-        end_if_free(number, life);
+    let (mut left, mut drawn) = (bytes, drawn.iter().peekable());
+    for below in path(number, at) {
+        left -= drawn.next_if(|draw| draw.node == below).map_or(0, |draw| draw.bytes);
+        // As long as bytes are charged to it, it does not end.
+        let life = node(below).refs.load(Ordering::Relaxed);
+        node(below).bytes.revoke(left);
+        end_if_free(below, life);
     }
-    above.map(|above| above || passed)
 }
 
 /// Takes from what is reserved, at most so much.
@@ -548,7 +597,7 @@ fn free_bytes(number: u32, bytes: u64) {
     let of = node(number);
     // Relaxed: as long as bytes are charged to it, it does not end.
     let life = of.refs.load(Ordering::Relaxed);
-    // SeqCst: pairs with `release`, and as Release with the Acquire in `Meter::read`.
+    // SeqCst: pairs with `let_go`, and as Release with the Acquire in `Meter::read`.
     of.bytes.freed.fetch_add(bytes, Ordering::SeqCst);
     // SeqCst: as in `end_if_free`, which looks again.
     if of.bytes.charged.load(Ordering::SeqCst) & CLOSED != 0 {
@@ -556,7 +605,7 @@ fn free_bytes(number: u32, bytes: u64) {
     }
 }
 
-/// Bytes that were charged are free. From the top: a node ends after those that it is below of were told.
+/// Bytes that were charged are free. A node above ends after it was told: until then it has the bytes.
 #[inline]
 pub(crate) fn discharge(number: u32, bytes: u64) {
     discharge_to(number, 0, bytes);
@@ -571,8 +620,7 @@ fn discharge_to(number: u32, end: u32, bytes: u64) {
 
 #[inline(never)]
 fn discharge_from(number: u32, end: u32, bytes: u64) {
-    discharge_to(parent_of(number), end, bytes);
-    free_bytes(number, bytes);
+    path(number, end).for_each(|at| free_bytes(at, bytes));
 }
 
 /// Bytes that are charged to `from`, or to nobody, are charged to `to`, or to nobody. Nodes above both do not notice.
@@ -709,7 +757,7 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
         return Ok(());
     }
     // Not out of what others reserved.
-    charge_all(number, 0, bytes, false)?;
+    charge_from(number, 0, bytes, false, false)?;
     node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
     Ok(())
 }

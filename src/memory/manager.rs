@@ -12,6 +12,7 @@
 //!    closed when `close` returns, for every closer.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -26,7 +27,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::{
-    budget::{self, Budget},
+    budget::{self, Budget, BudgetUse},
     handle::Proxy,
     key::{ManagerKey, manager_uuid, process_uuid},
     leaks::{self, LeakReport},
@@ -632,11 +633,11 @@ pub(super) fn set_budget(manager: &NdManager, call: Call, budget: &Budget) -> Re
         return Ok(budget::set(place.id.budget(), budget));
     }
     // Those below get new nodes below the new one; parents come first. Each node keeps the one above it.
-    let mut renewed = Vec::new();
+    let mut renewed = HashMap::<u32, u32>::new();
     for inner in tree.below(place.key) {
         let Some(at) = inner.place else { continue };
         let old = at.id.budget();
-        let renewed_of = |old: u32| renewed.iter().find(|&&(before, _)| before == old).map(|&(_, now)| now);
+        let renewed_of = |old: u32| renewed.get(&old).copied();
         let new = if at.key == place.key {
             budget::open(old, manager_key(at.id), budget)
         } else if at.owns_budget() {
@@ -647,11 +648,24 @@ pub(super) fn set_budget(manager: &NdManager, call: Call, budget: &Budget) -> Re
         };
         let full = || Error::argument(call, "budgets", "2^28", "fewer");
         let new = new.ok_or_else(full)?;
-        renewed.push((old, new));
+        renewed.insert(old, new);
         at.id.set_budget(new);
         budget::release(old);
     }
     Ok(Budget::new())
+}
+
+/// The open managers with a budget of their own, the one made first before the others: its limits, and what is charged.
+pub(crate) fn budgets() -> Vec<(ManagerInfo, Budget, BudgetUse)> {
+    let mut tree = Tree::lock();
+    let budget_of = |node: &TreeNode| Some(node.inner.place.filter(|place| place.owns_budget())?.id.budget());
+    let open = tree.nodes().values().filter(|node| node.is_open());
+    let mut found: Vec<_> = open.filter_map(|node| Some((node.serial, budget_of(node)?, &node.inner))).collect();
+    found.sort_unstable_by_key(|&(serial, ..)| serial);
+    let of = |(_, number, inner): (u64, u32, &Arc<ManagerInner>)| {
+        (ManagerInfo(Arc::clone(inner)), budget::limits(number), budget::usage(number))
+    };
+    found.into_iter().map(of).collect()
 }
 
 /// What reports read of a manager.

@@ -27,7 +27,13 @@ thread_local! {
 /// first, at least 1. Returns the one before.
 pub fn set_auto_gc_window(millis: u64) -> Duration {
     let before = window::set_window(millis);
-    CHANGED.notify_all();
+    // A forked child has no such thread, and another one of the parent may have had the lock.
+    if !switch::forked() {
+        // Who looked at the window before it was set has the lock until it waits, and is woken.
+        let active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        CHANGED.notify_all();
+        drop(active);
+    }
     before
 }
 
@@ -132,5 +138,28 @@ fn run() {
             window::note();
         }
         active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// This thread is the collector, between its look at the window and its sleep.
+    #[test]
+    fn a_window_that_is_set_before_the_collector_sleeps_wakes_it() {
+        let before = auto_gc_window();
+        let active = ACTIVE.lock().expect("no panic");
+        let setter = std::thread::spawn(|| set_auto_gc_window(12_345));
+        while auto_gc_window() != Duration::from_millis(12_345) {
+            std::thread::yield_now();
+        }
+        // Time to tell nobody.
+        std::thread::sleep(Duration::from_millis(50));
+        let (active, waited) = CHANGED.wait_timeout(active, Duration::from_secs(30)).expect("no panic");
+        drop(active);
+        assert!(!waited.timed_out(), "nobody told of the window");
+        assert_eq!(setter.join().expect("no panic"), before);
+        set_auto_gc_window(before.as_millis() as u64);
     }
 }

@@ -7,6 +7,8 @@
 //! elsewhere: the host's in a file, those of other devices in memory of the host.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{
@@ -21,6 +23,7 @@ use crate::base::{
     error::{Error, Result},
     out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
     system,
+    units::Bytes,
 };
 use crate::device::{
     Device,
@@ -28,7 +31,7 @@ use crate::device::{
     spill,
 };
 use crate::memory::{
-    budget::{self, NoBytes, OverBudget},
+    budget::{self, Budget, BudgetUse, NoBytes, OverBudget},
     census::{self, Within},
     gc, lines,
     manager::{self, NdManager},
@@ -609,43 +612,106 @@ const REPORTS_MAX: u64 = 16;
 
 /// Writes a report for each [`Error::OutOfMemory`](crate::Error::OutOfMemory) into this folder, or none any more;
 /// returns what was set before. `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file,
-/// `ndgc-<process>-<number>.txt`: the error, version, limits, statistics, managers and their arrays, workspaces, and
-/// the lines of the source that made what lives. At most 16 of a process.
+/// `ndgc-<process>-<number>.txt`, which is never one that is there: the error, version, limits, where bytes may spill
+/// to, statistics, budgets and what is charged to them, managers and their arrays, workspaces, and the lines of the
+/// source that made what lives. At most 16 of a process.
 pub fn set_crash_report(folder: Option<&Path>) -> Option<PathBuf> {
     REPORTS.set(folder)
 }
 
 fn write_report(folder: &Path, device: &Device, error: &Error) -> std::io::Result<()> {
-    static WRITTEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
     // Relaxed: a number that nobody else has.
-    let number = WRITTEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     if number >= REPORTS_MAX {
         return Ok(());
     }
     std::fs::create_dir_all(folder)?;
-    let path = folder.join(format!("ndgc-{}-{number}.txt", std::process::id()));
-    std::fs::write(path, format!("{error}\n\n{}", crash_report(device)))
+    let mut file = new_report(folder, number)?;
+    file.write_all(format!("{error}\n\n{}", crash_report(device)).as_bytes())
 }
 
-/// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits,
-/// statistics, managers with their arrays, workspaces and lines of a device.
+/// A file with the first free number from this one on: a process before may have had the same one of the system, as the
+/// first process of each container has.
+fn new_report(folder: &Path, mut number: u64) -> std::io::Result<File> {
+    loop {
+        let path = folder.join(format!("ndgc-{}-{number}.txt", std::process::id()));
+        match File::create_new(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            made => return made,
+        }
+    }
+}
+
+/// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits, where
+/// bytes may spill to, statistics, budgets of the process, and managers with their arrays, workspaces and lines of a
+/// device.
 #[track_caller]
 pub fn crash_report(device: &Device) -> String {
     let memory = device.memory();
-    let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| crate::Bytes(bytes).to_string());
+    let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
     let mut text = format!(
-        "ndgc {}, {} {}, {device}\nmachine: {}, resident: {}\nswitch: {}\n{memory:?}\n{:?}\n\nlines:\n",
+        "ndgc {}, {} {}, {device}\nmachine: {}, resident: {}\nswitch: {}\n{}\n{memory:?}\n{:?}\n\nlines:\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         std::env::consts::ARCH,
         sized(system::physical_bytes()),
         sized(system::resident_bytes()),
         if switch::is_on() { "on" } else { "off" },
+        spill_settings(),
         gc::stats(),
     );
     for line in lines::lines() {
         text += &format!("{line}\n");
     }
+    text += "\nbudgets:\n";
+    text += &budget_lines();
     text += "\nmanagers:\n";
     text + &NdManager::system(device).debug_dump()
+}
+
+/// Where bytes may lie that there is no room for: a folder, and bytes of the host that devices have and may have.
+fn spill_settings() -> String {
+    // As in `on_pressure`.
+    if switch::forked() {
+        return "spill: unknown".to_owned();
+    }
+    let folder = file::folder().map_or("off".to_owned(), |folder| folder.display().to_string());
+    let (most, taken) = spill::bounds();
+    let devices = most.map_or("off".to_owned(), |most| format!("{} of {}", Bytes(taken), Bytes(most)));
+    format!("spill: {folder}, of devices: {devices}")
+}
+
+/// A line for each budget of the process: those of managers, then those of workspaces.
+fn budget_lines() -> String {
+    // As in `on_pressure`.
+    if switch::forked() {
+        return String::new();
+    }
+    let managers = manager::budgets().into_iter().map(|(of, most, used)| {
+        let arrays = format!("{} of {}", used.arrays, limited(most.max_arrays, |arrays| arrays.to_string()));
+        budget_line(&of.name(), &most, &used, &arrays)
+    });
+    let workspaces = budget::workspaces().into_iter().map(|(name, most, used)| {
+        // How many its running cycle has, its own thread knows.
+        let arrays = format!("{} in a cycle", limited(most.max_arrays, |arrays| arrays.to_string()));
+        budget_line(&format!("workspace [{name}]"), &most, &used, &arrays)
+    });
+    managers.chain(workspaces).collect()
+}
+
+fn budget_line(name: &str, most: &Budget, used: &BudgetUse, arrays: &str) -> String {
+    let bytes = |limit: Option<u64>| limited(limit, |bytes| Bytes(bytes).to_string());
+    let (now, peak, reserved) = (Bytes(used.bytes), Bytes(used.peak_bytes), Bytes(used.reserved_bytes));
+    let (max, soft, soft_arrays) =
+        (bytes(most.max_bytes), bytes(most.soft_bytes), limited(most.soft_arrays, |arrays| arrays.to_string()));
+    let BudgetUse { peak_arrays, refused, .. } = *used;
+    format!(
+        "{name}: {now} of {max} (soft: {soft}), peak {peak}, reserved {reserved}; arrays: {arrays} (soft: \
+         {soft_arrays}), peak {peak_arrays}; refused: {refused}\n"
+    )
+}
+
+fn limited(limit: Option<u64>, text: impl FnOnce(u64) -> String) -> String {
+    limit.map_or_else(|| "no limit".to_owned(), text)
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ndgc::memory::{self, HostPool, Reclaimer, Recording, ReplayPool, Segments, TraceMode};
-use ndgc::{Budget, DType, Device, Error, Tensor, Var, gc};
+use ndgc::{AllocationPolicy, Budget, DType, Device, Error, Tensor, Var, Workspace, WorkspaceConfig, gc};
 
 use crate::common::in_own_process;
 use crate::it::support::{alone, base, block};
@@ -266,5 +266,64 @@ fn managers_in_any_depth_are_reported() {
             (below, levels) = (&one.managers, levels + 1);
         }
         assert_eq!((levels, below.len()), (64, COUNT - 64), "side by side from there on");
+    });
+}
+
+/// As in containers, whose first processes all have one number.
+#[test]
+fn a_report_is_written_over_no_other_one() {
+    in_own_process("it::audited_reports::a_report_is_written_over_no_other_one", || {
+        let folder = std::env::temp_dir().join(format!("ndgc-kept-reports-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let report = |number: u32| folder.join(format!("ndgc-{}-{number}.txt", std::process::id()));
+        for number in [0, 1, 3] {
+            std::fs::write(report(number), "of a process before").unwrap();
+        }
+        memory::set_crash_report(Some(&folder));
+        let manager = base(&Device::Cpu);
+        manager.set_budget(Budget::new().max_bytes(10)).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(manager.zeros(77, DType::U8), Err(Error::OutOfMemory(_))));
+        }
+        let read = |number| std::fs::read_to_string(report(number)).unwrap();
+        for number in [0, 1, 3] {
+            assert_eq!(read(number), "of a process before");
+        }
+        assert!([2, 4].iter().all(|&number| read(number).contains("memory: 77")), "{}", read(2));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 5);
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+#[test]
+fn a_report_has_budgets_and_where_bytes_may_spill_to() {
+    alone(|| {
+        let outer = base(&Device::Cpu);
+        let manager = outer.child("hoard").unwrap();
+        manager.set_budget(Budget::new().max_bytes(1000).soft_bytes(900).max_arrays(9).soft_arrays(7)).unwrap();
+        let _held = [manager.zeros(100, DType::U8).unwrap(), manager.zeros(200, DType::U8).unwrap()];
+        let room = manager.reserve(50).unwrap();
+        assert!(manager.zeros(851, DType::U8).is_err());
+        let config = WorkspaceConfig::builder().policy_allocation(AllocationPolicy::Strict).initial_size(4096);
+        let workspace = Workspace::for_current_thread("REPORTED", &config.build().unwrap()).unwrap();
+        workspace.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        let report = || memory::crash_report(&Device::Cpu);
+        for part in [
+            "\nspill: off, of devices: off\n",
+            "\nhoard: 350 B of 1000 B (soft: 900 B), peak 350 B, reserved 50 B; arrays: 2 of 9 (soft: 7), peak 2; refused: \
+             1\n",
+            "\nworkspace [REPORTED]: 4.00 KiB of 1.00 MiB (soft: no limit), peak 4.00 KiB, reserved 0 B; arrays: no limit \
+             in a cycle (soft: no limit), peak 0; refused: 0\n",
+        ] {
+            assert!(report().contains(part), "{part} in\n{}", report());
+        }
+        drop(room);
+        let folder = std::env::temp_dir();
+        memory::set_spill(Some(&folder)).unwrap();
+        memory::set_device_spill(Some(3 << 20));
+        let part = format!("\nspill: {}, of devices: 0 B of 3.00 MiB\n", folder.display());
+        assert!(report().contains(&part), "{part} in\n{}", report());
+        memory::set_device_spill(None);
+        memory::set_spill(None).unwrap();
     });
 }

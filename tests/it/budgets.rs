@@ -7,8 +7,10 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use ndgc::{
     Budget, BudgetUse, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, Workspace, WorkspaceConfig, gc,
+    memory,
 };
 
+use crate::common::in_own_process;
 use crate::it::support::{alone, base, both, live_bytes, owned_by, switched};
 
 /// Zeros of so many bytes.
@@ -666,4 +668,67 @@ fn no_reservation_is_larger_than_what_can_be_counted() {
         drop(room);
         assert_eq!(tenant.budget_use().unwrap().reserved_bytes, 0);
     });
+}
+
+/// A chain of managers with a budget each, and what goes through all of it: bytes, refusals, reservations, moves.
+fn nest_budgets() {
+    const LEVELS: usize = 100_000;
+    let mut chain = vec![base(&Device::Cpu)];
+    for at in 0..LEVELS {
+        let manager = chain[at].new_sub_manager().unwrap();
+        manager.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        chain.push(manager);
+    }
+    let [root, middle, leaf] = [0, LEVELS / 2, LEVELS].map(|at| &chain[at]);
+    // The first budget of the highest gives all below new ones.
+    root.set_budget(Budget::new().max_bytes(1000)).unwrap();
+    let held = bytes(leaf, 600).unwrap();
+    let all = || [root, middle, leaf].map(used);
+    assert_eq!(all(), [(600, 1); 3]);
+    assert_eq!(refusal(bytes(leaf, 401)).1, 600, "the highest refuses");
+    assert_eq!(all(), [(600, 1); 3]);
+    // From below, so that none draws on another one.
+    let rooms: Vec<_> = (0..10).rev().map(|at| chain[at * (LEVELS / 10)].reserve(10).unwrap()).collect();
+    let reserved = || (0..10).map(|at| chain[at * (LEVELS / 10)].budget_use().unwrap().reserved_bytes).sum::<u64>();
+    assert_eq!((used(root), reserved()), ((700, 1), 100));
+    assert_eq!(refusal(bytes(leaf, 401)).1, 700);
+    assert_eq!((all(), reserved()), ([(700, 1), (650, 1), (600, 1)], 100), "what was drawn is back");
+    let other = bytes(leaf, 300).unwrap();
+    assert_eq!((all(), reserved()), ([(900, 2), (900, 2), (900, 2)], 0));
+    drop(rooms);
+    held.attach(middle).unwrap();
+    assert_eq!(all(), [(900, 2), (900, 2), (300, 1)]);
+    held.close();
+    assert_eq!(all(), [(300, 1); 3]);
+    root.close().unwrap();
+    assert!(!other.is_open() && !leaf.is_open());
+    drop(other);
+}
+
+/// In a process of its own, which the end of a stack ends.
+#[test]
+fn budgets_may_be_nested_in_any_depth() {
+    in_own_process("it::budgets::budgets_may_be_nested_in_any_depth", || {
+        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(nest_budgets);
+        thread.unwrap().join().unwrap();
+        // The next one takes the place of one of them.
+        let again = base(&Device::Cpu);
+        again.set_budget(Budget::new().max_bytes(100)).unwrap();
+        let _held = bytes(&again, 100).unwrap();
+        assert_eq!(used(&again), (100, 1));
+    });
+}
+
+#[test]
+fn a_whole_number_of_a_limit_is_read_to_its_last_digit() {
+    let read = |text: &str| memory::parse_limit(text).ok().flatten();
+    for bytes in [(1 << 53) + 1, (1 << 60) - 1, u64::MAX - 1, u64::MAX] {
+        assert_eq!(read(&bytes.to_string()), Some(bytes));
+    }
+    assert_eq!(read(" 9007199254740993 KiB "), Some(9_007_199_254_740_993 << 10));
+    assert_eq!((read("16777215t"), read("1.5t"), read("0.5k")), (Some(16_777_215 << 40), Some(3 << 39), Some(512)));
+    let beyond = ["18446744073709551616", "16777216t", "340282366920938463463374607431768211456", "16777216.0t"];
+    for text in beyond.map(str::to_owned).into_iter().chain([format!("{}k", u128::MAX), "9".repeat(400) + ".5"]) {
+        assert!(memory::parse_limit(&text).is_err(), "{text}");
+    }
 }

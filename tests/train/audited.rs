@@ -478,6 +478,23 @@ fn two_parameters_of_one_name_are_refused() {
     });
 }
 
+/// Nor one of what an updater keeps and of a parameter: `node_1_W/M` of `node_1_W`.
+#[test]
+fn a_parameter_with_the_name_of_what_an_updater_keeps_is_refused() {
+    both(|| {
+        let of = |updater: Updater| {
+            let config = NetworkConfig::builder().updater(updater).add_input("x", InputType::feed_forward(3));
+            let config = config.add_layer("node", Named("1_W/M"), &["x"]);
+            config.add_layer("node_1", OutputLayer::new(2, Loss::Mcxent), &["node"]).set_outputs(&["node_1"]).build()
+        };
+        let error = of(Updater::adam(0.1)).unwrap_err();
+        assert!(matches!(error, Error::Argument { argument: "parameter", .. }), "{error}");
+        assert!(error.to_string().contains("node_1_W/M"), "{error}");
+        let net = of(Updater::sgd(0.1)).unwrap();
+        assert_eq!((net.param_names().count(), net.updater_state().unwrap().len()), (3, 0), "it keeps nothing");
+    });
+}
+
 /// Ends a network, and counts the segments of a series in what it leaves for the next one.
 #[derive(Debug)]
 struct Remembers(Arc<Mutex<Vec<f64>>>);

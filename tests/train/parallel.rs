@@ -12,6 +12,8 @@ use ndgc::train::{
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var, gc, no_grad};
 
+use crate::common::{in_child, is_child};
+
 use super::both::both;
 use super::parallel_inference::{named, quietly, rows};
 
@@ -53,6 +55,11 @@ impl Toy {
                 Tensor::zeros((1usize << 40, 1usize << 10), DType::F64, &Device::Cpu)?;
             }
             _ => {}
+        }
+        if batch.num_examples() == 0 {
+            // As of a model that divides by the number of examples.
+            let lost = |var: &Var| Tensor::full(f64::NAN, var.dims(), &Device::Cpu);
+            return Ok((f64::NAN, self.params.iter().map(lost).collect::<Result<_>>()?));
         }
         let [w, b] = [&self.params[0], &self.params[1]];
         let error = batch.features[0].matmul(w)?.broadcast_add(b)?.sub(&batch.labels[0])?;
@@ -260,6 +267,91 @@ fn a_worker_that_diverged_is_seen_in_the_score() {
         wrapper.fit(ListDataSetIterator::new(vec![examples(4), lost])).unwrap();
         assert!(wrapper.score().unwrap().is_nan());
     });
+}
+
+/// Of the updater, of schedules, and of listeners.
+#[test]
+fn a_batch_without_examples_is_no_step() {
+    both(|| {
+        let mut alone = Toy::new(0.);
+        [8, 12].into_iter().for_each(|n| alone.step(&examples(n)));
+        for (workers, frequency) in [(1, 1), (1, 3), (2, 1), (2, 3), (3, 4), (3, 9)] {
+            let wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(workers).averaging_frequency(frequency);
+            let mut wrapper = wrapper.build().unwrap();
+            // In each round all have the same.
+            let round = |n: usize| vec![examples(n); workers];
+            let batches = [round(0), round(8), round(0), round(12), round(0)].concat();
+            wrapper.fit(ListDataSetIterator::new(batches)).unwrap();
+            let what = format!("{workers} workers, {frequency}");
+            assert_eq!(wrapper.model().iteration(), 2, "{what}");
+            for (own, wanted) in wrapper.model().numbers().into_iter().zip(alone.numbers()) {
+                assert!((own - wanted).abs() < 1e-12, "{what}: {own} and {wanted}");
+            }
+            assert!(wrapper.score().unwrap().is_finite(), "{what}");
+        }
+        // A round in which one has examples is a step of all.
+        let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).build().unwrap();
+        wrapper.fit(ListDataSetIterator::new(vec![examples(8), examples(0), examples(0), examples(0)])).unwrap();
+        assert_eq!(wrapper.model().iteration(), 1);
+        assert_equal(&wrapper);
+        let numbers = wrapper.model().numbers();
+        assert!(numbers.iter().all(|x| x.is_finite()) && numbers.iter().any(|&x| x != 0.), "{numbers:?}");
+    });
+}
+
+/// NaN times 0 is NaN.
+#[test]
+fn what_counts_for_nothing_may_be_anything() {
+    both(|| {
+        let mut alone = Toy::new(0.);
+        alone.step(&examples(8));
+        for batches in [vec![examples(8), examples(0)], vec![examples(0), examples(8)]] {
+            let wrapper = ParallelWrapper::builder(Toy::new(0.)).training_mode(TrainingMode::SharedGradients);
+            let mut wrapper = wrapper.build().unwrap();
+            wrapper.fit(ListDataSetIterator::new(batches)).unwrap();
+            assert_eq!(wrapper.model().iteration(), 1);
+            assert_equal(&wrapper);
+            assert!(wrapper.score().unwrap().is_finite());
+            for (own, wanted) in wrapper.model().numbers().into_iter().zip(alone.numbers()) {
+                assert!((own - wanted).abs() < 1e-12, "{own} and {wanted}");
+            }
+        }
+    });
+}
+
+/// DL4J's log of the averaged score.
+#[test]
+fn the_mean_score_is_said_after_each_averaging_to_who_asks_for_it() {
+    const TEST: &str = "train::parallel::the_mean_score_is_said_after_each_averaging_to_who_asks_for_it";
+    // Ten batches for two workers: five rounds.
+    let cases =
+        [(TrainingMode::Averaging, 1, 5usize), (TrainingMode::Averaging, 2, 3), (TrainingMode::SharedGradients, 1, 5)];
+    if is_child() {
+        for (mode, frequency, _) in cases {
+            for reports in [false, true] {
+                let wrapper = ParallelWrapper::builder(Toy::new(0.)).report_score_after_averaging(reports);
+                let wrapper = wrapper.training_mode(mode).averaging_frequency(frequency);
+                let mut wrapper = wrapper.build().unwrap();
+                wrapper.fit(batches(40, 4)).unwrap();
+                eprintln!("score: {}", wrapper.score().unwrap());
+            }
+        }
+        return;
+    }
+    let said = String::from_utf8(in_child(TEST, &[]).stderr).unwrap();
+    let (mut found, mut scores) = (Vec::new(), Vec::new());
+    for line in said.lines() {
+        match line.split_once(": ") {
+            Some(("averaged score", score)) => scores.push(score),
+            Some(("score", last)) => {
+                assert!(scores.last().is_none_or(|score| *score == last), "{last} is the last of {scores:?}");
+                found.push(scores.len());
+                scores.clear();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(found, cases.map(|(.., times)| [0, times]).concat(), "{said}");
 }
 
 #[test]

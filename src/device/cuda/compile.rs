@@ -9,10 +9,7 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use crate::base::{
-    env,
-    error::{Error, Result},
-};
+use crate::base::error::{Error, Result};
 use crate::device::cuda::{
     checked::{self, CodeImage, Nvrtc},
     libraries,
@@ -68,11 +65,18 @@ pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&CodeImage)
 
 /// `NDGC_CACHE_DIR`, else the user's folder for caches; `off` for none.
 fn cache_folder() -> Option<PathBuf> {
-    if let Some(folder) = env::var("NDGC_CACHE_DIR") {
-        return (folder != "off").then(|| PathBuf::from(folder));
+    if let Some(folder) = folder("NDGC_CACHE_DIR") {
+        return (folder.as_os_str() != "off").then_some(folder);
     }
-    let base = env::var("XDG_CACHE_HOME").map(PathBuf::from);
-    base.or_else(|| env::var("HOME").map(|home| PathBuf::from(home).join(".cache"))).map(|base| base.join("ndgc"))
+    let base = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    base.map(|base| base.join("ndgc"))
+}
+
+/// A folder that a variable names: without blanks around it if it is text, which names of folders need not be.
+fn folder(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable)?;
+    let folder = value.to_str().map_or_else(|| PathBuf::from(&value), |text| PathBuf::from(text.trim()));
+    (!folder.as_os_str().is_empty()).then_some(folder)
 }
 
 /// The compiler library, wherever it lies.
@@ -169,5 +173,30 @@ mod tests {
             damaged[place] ^= 1;
             assert_eq!(unpack(&damaged), None, "damaged at {place}");
         }
+    }
+
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn the_folder_of_the_cache_need_be_no_text() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        const TEST: &str = "device::cuda::compile::tests::the_folder_of_the_cache_need_be_no_text";
+        const CHILD: &str = "NDGC_TEST_CACHE";
+        if let Some(wanted) = std::env::var_os(CHILD) {
+            assert_eq!(cache_folder().unwrap_or_default(), PathBuf::from(wanted));
+            return;
+        }
+        let found = |variables: &[(&str, &[u8])], wanted: &[u8]| {
+            let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+            child.args(["--exact", TEST]).env_remove("NDGC_CACHE_DIR").env_remove("XDG_CACHE_HOME");
+            child.envs(variables.iter().map(|(name, value)| (name, OsStr::from_bytes(value))));
+            let output = child.env(CHILD, OsStr::from_bytes(wanted)).output().expect("a process");
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed")
+        };
+        assert!(found(&[("NDGC_CACHE_DIR", b"/c/\xff ")], b"/c/\xff "));
+        assert!(found(&[("NDGC_CACHE_DIR", b" /c ")], b"/c"));
+        assert!(found(&[("NDGC_CACHE_DIR", b" off ")], b""));
+        assert!(found(&[("NDGC_CACHE_DIR", b""), ("XDG_CACHE_HOME", b"/x\xff")], b"/x\xff/ndgc"));
+        assert!(found(&[("HOME", b"/h\xff")], b"/h\xff/.cache/ndgc"));
     }
 }

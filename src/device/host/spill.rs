@@ -21,14 +21,19 @@ pub(crate) fn set_folder(folder: Option<&Path>) -> Result<Option<PathBuf>> {
     Ok(FOLDER.set(folder))
 }
 
+/// The folder, if there is one.
+pub(crate) fn folder() -> Option<PathBuf> {
+    FOLDER.get()
+}
+
 /// Whether there is a folder.
 pub(crate) fn is_allowed() -> bool {
-    FOLDER.get().is_some()
+    folder().is_some()
 }
 
 /// A file with so many bytes, which are zero.
 #[cold]
 pub(crate) fn file(bytes: usize) -> std::result::Result<MappedBlock, AllocError> {
-    let folder = FOLDER.get().ok_or(AllocError::Exhausted)?;
+    let folder = folder().ok_or(AllocError::Exhausted)?;
     MappedBlock::create_in(&folder, bytes).map_err(AllocError::Failed)
 }

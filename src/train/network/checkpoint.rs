@@ -16,7 +16,6 @@ use super::super::place::{called_here, of_call};
 use super::config::NetworkConfig;
 use super::json::{At, Json};
 use super::network::{Network, TrainingListener};
-use super::params::state_names;
 
 /// What the JSON says that it is.
 const FORMAT: &str = "ndgc network 1";
@@ -191,7 +190,7 @@ impl Network {
     /// What the network's updaters keep, among arrays that have it all, or nothing of it, beside the parameters.
     fn state_among<'a>(&self, index: &Path, arrays: &'a HashMap<String, Tensor>) -> Result<Vec<(&'a str, &'a Tensor)>> {
         let names: HashSet<&str> = self.param_names().collect();
-        let kept = self.named().flat_map(|(param, var)| state_names(param).map(move |name| (name, var)));
+        let kept = self.named().flat_map(|(param, var)| param.state_names().map(move |name| (name, var)));
         let kept: HashMap<String, &Var> = kept.collect();
         let mut state = Vec::with_capacity(kept.len());
         for (name, array) in arrays.iter().filter(|(name, _)| !names.contains(name.as_str())) {

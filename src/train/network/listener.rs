@@ -11,6 +11,11 @@ use super::super::evaluation::{Evaluation, IEvaluation};
 use super::engine::Examples;
 use super::network::{Network, TrainingListener};
 
+/// Prints lines on standard output. That may be closed, which is no reason to end a training.
+fn print(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
 /// Prints the score every so many steps: DL4J's `ScoreIterationListener`.
 #[derive(Debug)]
 pub struct ScoreListener(pub u64);
@@ -18,7 +23,7 @@ pub struct ScoreListener(pub u64);
 impl TrainingListener for ScoreListener {
     fn iteration_done(&mut self, net: &Network) -> Result<()> {
         if net.iteration().is_multiple_of(self.0.max(1)) {
-            println!("score at iteration {} is {}", net.iteration(), net.score());
+            print(format_args!("score at iteration {} is {}", net.iteration(), net.score()));
         }
         Ok(())
     }
@@ -50,7 +55,7 @@ impl TrainingListener for TimeListener {
         };
         if steps >= self.every {
             let each = now.duration_since(then).as_secs_f64() * 1e3 / steps as f64;
-            println!("iteration {}: {each:.3} ms a step", net.iteration());
+            print(format_args!("iteration {}: {each:.3} ms a step", net.iteration()));
             self.since = Some((now, net.iteration()));
         }
         Ok(())
@@ -97,10 +102,10 @@ impl TrainingListener for MemoryListener {
     fn iteration_done(&mut self, net: &Network) -> Result<()> {
         if net.iteration().is_multiple_of(self.0.max(1)) {
             let line = MemoryLine::of(net);
-            println!(
+            print(format_args!(
                 "memory at iteration {}: {} arrays, {} bytes, of which workspaces {}; {} requests",
                 line.iteration, line.arrays, line.bytes, line.workspace_bytes, line.requests
-            );
+            ));
         }
         Ok(())
     }
@@ -258,7 +263,8 @@ impl<B: Examples, E: IEvaluation> EvaluativeListener<B, E> {
             Some(found) => found(net, &self.evaluation),
             None => {
                 let (iteration, epoch) = (net.iteration(), net.epoch());
-                println!("evaluation at iteration {iteration}, epoch {epoch}:\n{}", self.evaluation.stats());
+                let stats = self.evaluation.stats();
+                print(format_args!("evaluation at iteration {iteration}, epoch {epoch}:\n{stats}"));
                 Ok(())
             }
         }

@@ -132,6 +132,11 @@ impl ParamInfo {
         Ok(())
     }
 
+    /// The names of what the updater keeps, as `0_W/M`.
+    pub(super) fn state_names(&self) -> impl Iterator<Item = String> {
+        self.updater.state().iter().map(|name| format!("{}/{name}", self.name))
+    }
+
     /// What the updater keeps, if it has begun.
     pub(super) fn state(&self) -> MutexGuard<'_, Vec<Tensor>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -162,8 +167,9 @@ impl NetworkConfig {
     /// The network, with parameters as they begin.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a name that is missing or there twice, a graph that is not one, a layer whose input does
-    /// not fit, or a share of dropout that is none; as [`Tensor::zeros`].
+    /// [`Error::Argument`] for a name that is missing or there twice, or is that of what an updater keeps (`0_W/M`), a
+    /// graph that is not one, a layer whose input does not fit, or a share of dropout that is none; as
+    /// [`Tensor::zeros`].
     #[track_caller]
     pub fn build(self) -> Result<Network> {
         Network::new(self)
@@ -288,13 +294,16 @@ impl Network {
     }
 }
 
-/// Refuses two parameters of one name, of which a checkpoint would have one: `1_W` of the node `node`, and `W` of
-/// `node_1`.
+/// Refuses two arrays of one name, of which a checkpoint would have one: parameters, as `1_W` of the node `node` and
+/// `W` of `node_1`, and what updaters keep of them, as `W/M` beside `W`.
 fn each_name_once(nodes: &[Node]) -> Result<()> {
     let mut known = HashSet::new();
-    let mut names = nodes.iter().flat_map(|node| &node.params).map(|param| &param.name);
-    match names.find(|name| !known.insert(name.as_str())) {
-        Some(twice) => Err(wrong("parameter", twice, "a name that no other layer's parameter has; rename one layer")),
+    let params = || nodes.iter().flat_map(|node| &node.params);
+    if let Some(twice) = params().map(|param| &param.name).find(|name| !known.insert(name.as_str())) {
+        return Err(wrong("parameter", twice, "a name that no other layer's parameter has; rename one layer"));
+    }
+    match params().flat_map(|param| param.state_names()).find(|name| known.contains(name.as_str())) {
+        Some(kept) => Err(wrong("parameter", &kept, "a name that nothing has that an updater keeps; rename it")),
         None => Ok(()),
     }
 }

@@ -103,7 +103,7 @@ impl Network {
 
     /// Those that are there.
     pub(super) fn known_state(&self) -> Vec<(String, Tensor)> {
-        let of = |(param, _): (&ParamInfo, &Var)| state_names(param).zip(param.state().clone()).collect::<Vec<_>>();
+        let of = |(param, _): (&ParamInfo, &Var)| param.state_names().zip(param.state().clone()).collect::<Vec<_>>();
         self.named().flat_map(of).collect()
     }
 
@@ -264,11 +264,6 @@ impl Network {
             node.inputs.iter().map(name).collect::<Vec<_>>().join(", "),
         ]
     }
-}
-
-/// The names of what a parameter's updater keeps, as `0_W/M`.
-pub(super) fn state_names(param: &ParamInfo) -> impl Iterator<Item = String> {
-    param.updater.state().iter().map(|name| format!("{}/{name}", param.name))
 }
 
 /// Numbers as a parameter has them: of its type, and on its device.

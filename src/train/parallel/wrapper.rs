@@ -222,14 +222,24 @@ struct Trainer<M> {
 
 /// What a worker is told to do.
 enum Job {
-    Begin(Box<dyn Communicator>),
-    /// A step of its own; then, if there is a number, as [`Job::Average`].
-    Fit(MultiDataSet, Option<u64>),
+    /// Joins a group, whose models made so many steps before.
+    Begin(Box<dyn Communicator>, u64),
+    /// A step of its own, unless the batch has no examples; then, if it says so, as [`Job::Average`].
+    Fit(MultiDataSet, bool),
     /// A step of all, and whether this batch counts: who has none is given one that does not.
     Share(MultiDataSet, bool),
-    /// Averages parameters; there were so many steps, if each made its own.
-    Average(u64),
+    /// Averages parameters.
+    Average,
     End,
+}
+
+/// The group that a worker is in.
+struct Joined {
+    communicator: Box<dyn Communicator>,
+    /// Steps of the models when they were averaged last.
+    steps: u64,
+    /// Steps of its own that this worker made since.
+    made: u64,
 }
 
 struct Shared {
@@ -299,7 +309,8 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         ParallelWrapperBuilder { model, settings, workspace_mode: None, communicator: None }
     }
 
-    /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters.
+    /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters. A
+    /// batch without examples is no step.
     ///
     /// # Errors
     /// The first error of the iterator or of a worker; [`Error::Invalid`] for a panic of a worker; [`Error::Forked`].
@@ -313,8 +324,8 @@ impl<M: ParallelModel> ParallelWrapper<M> {
             return Err(Error::forked("fit"));
         }
         batches.reset()?;
-        let (steps, breaker) = self.begin()?;
-        let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
+        let breaker = self.begin()?;
+        let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches)));
         if fed.is_err() {
             self.shared.set_failed(true);
         }
@@ -370,9 +381,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         self.shared.score.get()
     }
 
-    /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far,
-    /// and what ends the calls of workers that wait for each other.
-    fn begin(&mut self) -> Result<(u64, Option<Breaker>)> {
+    /// Brings all replicas to the model's numbers, and joins the workers. Returns what ends the calls of workers that
+    /// wait for each other.
+    fn begin(&mut self) -> Result<Option<Breaker>> {
         let mut model = self.model();
         model.begin_epoch()?;
         let (steps, epoch) = (model.iteration(), model.epoch());
@@ -398,18 +409,17 @@ impl<M: ParallelModel> ParallelWrapper<M> {
                 group.into_iter().map(|one| Box::new(one) as Box<dyn Communicator>).collect()
             }
         };
-        self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one)))?;
-        Ok((steps, breaker))
+        self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one, steps)))?;
+        Ok(breaker)
     }
 
     /// Hands out the batches, in rounds.
-    fn feed<B: Into<MultiDataSet>, I: DataIterator<B>>(&self, batches: &mut I, steps: u64) -> Result<()> {
+    fn feed<B: Into<MultiDataSet>, I: DataIterator<B>>(&self, batches: &mut I) -> Result<()> {
         let settings = self.shared.settings;
         let shares = settings.mode == TrainingMode::SharedGradients;
-        let (mut rounds, mut since, mut more) = (0, 0, true);
+        let (mut since, mut more) = (0, true);
         while more && !self.shared.has_failed() {
             let average = since + 1 == settings.averaging_frequency && !shares;
-            let average = average.then_some(steps.saturating_add(rounds + 1));
             let mut last = None;
             for worker in &self.workers {
                 let batch = if more { batches.next() } else { None };
@@ -420,20 +430,20 @@ impl<M: ParallelModel> ParallelWrapper<M> {
                     (Some(batch), _) if shares => worker.send(Job::Share(batch.clone(), more))?,
                     (Some(batch), average) if more => worker.send(Job::Fit(batch.clone(), average))?,
                     // The others of this round wait for it.
-                    (Some(_), Some(steps)) => worker.send(Job::Average(steps))?,
+                    (Some(_), true) => worker.send(Job::Average)?,
                     _ => break,
                 }
             }
             if last.is_none() {
                 break;
             }
-            (rounds, since) = (rounds + 1, if average.is_some() { 0 } else { since + 1 });
+            since = if average { 0 } else { since + 1 };
         }
         if since == 0 {
             return Ok(());
         }
         // Shared gradients leave parameters equal, but not what layers gather beside them.
-        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps.saturating_add(rounds))))
+        self.workers.iter().try_for_each(|worker| worker.send(Job::Average))
     }
 
     /// Waits until every worker is done.
@@ -490,32 +500,32 @@ struct Worker<M> {
 
 impl<M: ParallelModel> Worker<M> {
     fn work(&self, jobs: &Receiver<Job>) {
-        let mut joined: Option<Box<dyn Communicator>> = None;
+        let mut joined: Option<Joined> = None;
         for job in jobs {
             let job = match job {
-                Job::Begin(communicator) => {
+                Job::Begin(communicator, steps) => {
                     lock(&self.model).set_rank(communicator.rank());
-                    joined = Some(communicator);
+                    joined = Some(Joined { communicator, steps, made: 0 });
                     continue;
                 }
                 Job::End => {
-                    if let Some(communicator) = joined.as_deref_mut()
+                    if let Some(group) = &mut joined
                         && self.shared.has_failed()
                     {
                         // Processes beside this one may wait for a step that does not come.
-                        communicator.abort("the training was broken off");
+                        group.communicator.abort("the training was broken off");
                     }
                     // The caller is there until it has got this.
-                    let _ = self.done.send(joined.take());
+                    let _ = self.done.send(joined.take().map(|group| group.communicator));
                     continue;
                 }
                 job => job,
             };
-            let Some(communicator) = joined.as_deref_mut() else { continue };
+            let Some(group) = &mut joined else { continue };
             if self.shared.has_failed() {
                 continue;
             }
-            let done = catch_unwind(AssertUnwindSafe(|| self.run(job, communicator)));
+            let done = catch_unwind(AssertUnwindSafe(|| self.run(job, group)));
             let done = done.unwrap_or_else(|panic| {
                 Err(Error::invalid("ParallelWrapper", format!("worker {} panicked: {}", self.rank, text_of(panic))))
             });
@@ -523,33 +533,31 @@ impl<M: ParallelModel> Worker<M> {
                 let why = error.to_string();
                 lock(&self.shared.failure).get_or_insert(error);
                 self.shared.set_failed(true);
-                communicator.abort(&why);
+                group.communicator.abort(&why);
             }
         }
     }
 
-    fn run(&self, job: Job, communicator: &mut dyn Communicator) -> Result<()> {
+    fn run(&self, job: Job, group: &mut Joined) -> Result<()> {
         let mut model = lock(&self.model);
         let average = match job {
             Job::Fit(batch, average) => {
-                self.shared.scores[self.rank].set(Some(model.fit_batch(&batch)?));
+                // A batch without examples has nothing to learn from, and is no step of the updater. The model refuses
+                // one without features.
+                if batch.num_examples() > 0 || batch.features.is_empty() {
+                    self.shared.scores[self.rank].set(Some(model.fit_batch(&batch)?));
+                    group.made += 1;
+                }
                 average
             }
             Job::Share(batch, counts) => {
-                self.share(&mut model, &batch, counts, communicator)?;
-                None
+                self.share(&mut model, &batch, counts, &mut *group.communicator)?;
+                false
             }
-            Job::Average(steps) => Some(steps),
-            Job::Begin(_) | Job::End => None,
+            Job::Average => true,
+            Job::Begin(..) | Job::End => false,
         };
-        if let Some(steps) = average {
-            self.average(&mut model, communicator)?;
-            // Of shared gradients each replica made the same steps, and none in rounds without examples.
-            if self.shared.settings.mode == TrainingMode::Averaging {
-                model.set_iteration(steps);
-            }
-        }
-        Ok(())
+        if average { self.average(&mut model, group) } else { Ok(()) }
     }
 
     /// A step with the mean of the gradients, each weighed with the examples that it is of.
@@ -561,14 +569,22 @@ impl<M: ParallelModel> Worker<M> {
         communicator: &mut dyn Communicator,
     ) -> Result<()> {
         let (score, gradients) = if counts { model.gradients(batch)? } else { model.gradients_of_other(batch)? };
-        let examples = if counts { batch.num_examples() as f64 } else { 0. };
+        let examples = if counts { batch.num_examples() } else { 0 };
         let mean = no_grad(|| {
-            let sums = Tensor::from_slice(&[score * examples, examples], 2, &Device::Cpu)?;
             let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
-            scale(examples)?;
+            let sums = if examples == 0 {
+                // What does not count may be anything, and NaN stays NaN when it is multiplied with 0.
+                gradients.iter().try_for_each(|(_, array)| array.zero_().map(drop))?;
+                [0., 0.]
+            } else {
+                let weight = examples as f64;
+                scale(weight)?;
+                [score * weight, weight]
+            };
+            let sums = Tensor::from_slice(&sums, 2, &Device::Cpu)?;
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
             communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
-            let Some((mean, weights)) = self.report(&sums, communicator)? else { return Ok(None) };
+            let Some((mean, weights)) = self.report(&sums.to_vec1::<f64>()?, communicator) else { return Ok(None) };
             scale(1. / weights)?;
             Ok::<_, Error>(Some(mean))
         })?;
@@ -576,32 +592,39 @@ impl<M: ParallelModel> Worker<M> {
         mean.map_or(Ok(()), |mean| model.apply_gradients(&gradients, mean))
     }
 
-    fn average(&self, model: &mut M, communicator: &mut dyn Communicator) -> Result<()> {
+    /// Gives all replicas the mean of what each learned, and the same count of steps.
+    fn average(&self, model: &mut M, group: &mut Joined) -> Result<()> {
         let mut arrays: Vec<Tensor> = model.parameters()?.into_iter().map(|(_, array)| array).collect();
         if self.shared.settings.average_updaters {
             arrays.extend(model.updater_state()?.into_iter().map(|(_, array)| array));
         }
         // Counters, if there are any, are equal everywhere.
         arrays.retain(|array| array.dtype().is_float());
-        let known = self.shared.scores[self.rank].get().map_or([0., 0.], |score| [score, 1.]);
-        no_grad(|| {
-            let sums = Tensor::from_slice(&known, 2, &Device::Cpu)?;
-            arrays.push(sums.clone());
-            communicator.all_reduce(&arrays, 1. / communicator.size() as f64)?;
-            if self.shared.settings.mode == TrainingMode::Averaging {
-                self.report(&sums, communicator)?;
-            }
-            Ok(())
-        })
+        let [score, known] = self.shared.scores[self.rank].get().map_or([0., 0.], |score| [score, 1.]);
+        let size = group.communicator.size() as f64;
+        let means = no_grad(|| {
+            let means = Tensor::from_slice(&[score, known, group.made as f64], 3, &Device::Cpu)?;
+            arrays.push(means.clone());
+            group.communicator.all_reduce(&arrays, 1. / size)?;
+            means.to_vec1::<f64>()
+        })?;
+        // Of shared gradients each replica made the same steps, and none in rounds without examples.
+        if self.shared.settings.mode == TrainingMode::Averaging {
+            self.report(&means, &*group.communicator);
+            // Who had one batch less than the others made a step less. Means of whole numbers are a little off.
+            group.steps = group.steps.saturating_add((means[2] - 1e-6).ceil() as u64);
+            group.made = 0;
+            model.set_iteration(group.steps);
+        }
+        Ok(())
     }
 
     /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns it, and the latter; nothing
     /// if that is 0.
-    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<Option<(f64, f64)>> {
-        let sums = sums.to_vec1::<f64>()?;
+    fn report(&self, sums: &[f64], communicator: &dyn Communicator) -> Option<(f64, f64)> {
         let (mean, weights) = (sums[0] / sums[1], sums[1]);
         if weights == 0. {
-            return Ok(None);
+            return None;
         }
         if self.rank == 0 {
             self.shared.score.set(Some(mean));
@@ -610,7 +633,7 @@ impl<M: ParallelModel> Worker<M> {
                 let _ = writeln!(std::io::stderr(), "averaged score: {mean}");
             }
         }
-        Ok(Some((mean, weights)))
+        Some((mean, weights))
     }
 }
 

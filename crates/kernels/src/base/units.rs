@@ -28,18 +28,22 @@ pub fn parse_size(text: &str, whole: Option<u64>) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
-    let number: f64 = number.parse().ok()?;
-    let scale = match unit.trim() {
-        "" | "b" => 1.0,
-        "k" | "kb" | "kib" => 1024.0,
-        "m" | "mb" | "mib" => 1024.0 * 1024.0,
-        "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
-        "t" | "tb" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        "%" => whole? as f64 / 100.0,
+    let (unit, parts): (u64, u32) = match unit.trim() {
+        "" | "b" => (1, 1),
+        "k" | "kb" | "kib" => (1 << 10, 1),
+        "m" | "mb" | "mib" => (1 << 20, 1),
+        "g" | "gb" | "gib" => (1 << 30, 1),
+        "t" | "tb" | "tib" => (1 << 40, 1),
+        "%" => (whole?, 100),
         _ => return None,
     };
-    let bytes = number * scale;
-    (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
+    if number.contains('.') {
+        let bytes = number.parse::<f64>().ok()? * unit as f64 / f64::from(parts);
+        return (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64);
+    }
+    // Whole numbers are exact, which floats are up to 2^53.
+    let number: u128 = number.parse().ok()?;
+    u64::try_from(number.checked_mul(u128::from(unit))? / u128::from(parts)).ok()
 }
 
 /// As [`parse_size`], or `none`: no limit.
