@@ -544,8 +544,10 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
             }
         }
         let before = of.bytes.add(left, forced).map_err(|used| {
+            // Asked first: with what is taken back, this node may end.
+            let refusal = refused(at, used, left, false);
             take_back(number, at, bytes, &drawn);
-            refused(at, used, left, false)
+            refusal
         })?;
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
@@ -553,7 +555,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
             passed = true;
         }
         at = parent_of(at);
-        if at == end || at == 0 || left == 0 {
+        if at == end || at == 0 {
             break;
         }
     }
@@ -753,7 +755,7 @@ pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBu
 /// # Errors
 /// As [`charge`].
 pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
-    if number == 0 {
+    if number == 0 || bytes == 0 {
         return Ok(());
     }
     // Not out of what others reserved.

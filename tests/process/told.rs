@@ -74,7 +74,7 @@ fn print() {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     let config = NetworkConfig::builder().input_type(InputType::feed_forward(2));
     let mut net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
-    let x = Tensor::new(&[[0f32, 1.], [1., 0.]], &Device::Cpu).unwrap();
+    let x = Tensor::new([[0f32, 1.], [1., 0.]], &Device::Cpu).unwrap();
     let batches = ListDataSetIterator::new(vec![DataSet::new(x.clone(), x).unwrap()]);
     net.add_listener(ScoreListener(1));
     net.add_listener(TimeListener::new(1));

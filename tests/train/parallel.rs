@@ -296,6 +296,10 @@ fn a_batch_without_examples_is_no_step() {
         assert_equal(&wrapper);
         let numbers = wrapper.model().numbers();
         assert!(numbers.iter().all(|x| x.is_finite()) && numbers.iter().any(|&x| x != 0.), "{numbers:?}");
+        // However rarely they are averaged: of eight batches one of the two has all that have examples.
+        let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).averaging_frequency(4).build().unwrap();
+        wrapper.fit(ListDataSetIterator::new(vec![[examples(8), examples(0)]; 4].concat())).unwrap();
+        assert_eq!(wrapper.model().iteration(), 4);
     });
 }
 

@@ -152,9 +152,12 @@ fn series_in_segments_are_averaged_and_not_shared() {
             let net = config.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap();
             ParallelWrapper::builder(net).training_mode(mode).build().unwrap()
         };
-        let fit = |mut wrapper: ParallelWrapper<Network>| wrapper.fit(ListDataSetIterator::new(vec![batch(), batch()]));
-        fit(wrapper(TrainingMode::Averaging)).unwrap();
-        let refused = fit(wrapper(TrainingMode::SharedGradients)).unwrap_err().to_string();
+        let two = || ListDataSetIterator::new(vec![batch(), batch()]);
+        let mut averaged = wrapper(TrainingMode::Averaging);
+        averaged.fit(two()).unwrap();
+        // Each of the two workers made one step for each of its three segments.
+        assert_eq!(averaged.model().iteration(), 3);
+        let refused = wrapper(TrainingMode::SharedGradients).fit(two()).unwrap_err().to_string();
         assert!(refused.contains("7 steps are more than the 3 of tbptt_length"), "{refused}");
     });
 }

@@ -545,8 +545,10 @@ impl<M: ParallelModel> Worker<M> {
                 // A batch without examples has nothing to learn from, and is no step of the updater. The model refuses
                 // one without features.
                 if batch.num_examples() > 0 || batch.features.is_empty() {
+                    let before = model.iteration();
                     self.shared.scores[self.rank].set(Some(model.fit_batch(&batch)?));
-                    group.made += 1;
+                    // A series in segments is a step for each; not every model counts its steps itself.
+                    group.made += model.iteration().saturating_sub(before).max(1);
                 }
                 average
             }
@@ -601,9 +603,11 @@ impl<M: ParallelModel> Worker<M> {
         // Counters, if there are any, are equal everywhere.
         arrays.retain(|array| array.dtype().is_float());
         let [score, known] = self.shared.scores[self.rank].get().map_or([0., 0.], |score| [score, 1.]);
-        let size = group.communicator.size() as f64;
+        let ranks = group.communicator.size();
+        let (mut own, size) = (vec![0.; 2 + ranks], ranks as f64);
+        (own[0], own[1], own[2 + group.communicator.rank()]) = (score, known, group.made as f64);
         let means = no_grad(|| {
-            let means = Tensor::from_slice(&[score, known, group.made as f64], 3, &Device::Cpu)?;
+            let means = Tensor::from_vec(own, 2 + ranks, &Device::Cpu)?;
             arrays.push(means.clone());
             group.communicator.all_reduce(&arrays, 1. / size)?;
             means.to_vec1::<f64>()
@@ -611,8 +615,9 @@ impl<M: ParallelModel> Worker<M> {
         // Of shared gradients each replica made the same steps, and none in rounds without examples.
         if self.shared.settings.mode == TrainingMode::Averaging {
             self.report(&means, &*group.communicator);
-            // Who had one batch less than the others made a step less. Means of whole numbers are a little off.
-            group.steps = group.steps.saturating_add((means[2] - 1e-6).ceil() as u64);
+            // The most that one made: others may have had fewer batches, or some without examples.
+            let most = means[2..].iter().fold(0., |most: f64, made| most.max(made * size));
+            group.steps = group.steps.saturating_add(most.round() as u64);
             group.made = 0;
             model.set_iteration(group.steps);
         }
