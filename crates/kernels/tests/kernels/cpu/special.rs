@@ -2,19 +2,20 @@
 
 use std::f64::consts::PI;
 
+use ndgc_kernels::base::dtype::WithDType;
 use ndgc_kernels::kernel::UnaryOp;
 
 use super::functions::{slope, value};
 
-pub(super) fn erf(x: f64) -> f64 {
+pub(super) fn erf<T: WithDType>(x: T) -> T {
     value(UnaryOp::Erf, x)
 }
 
-pub(super) fn gelu_erf(x: f64) -> f64 {
+pub(super) fn gelu_erf<T: WithDType>(x: T) -> T {
     value(UnaryOp::GeluErf, x)
 }
 
-pub(super) fn gelu_erf_slope(x: f64) -> f64 {
+pub(super) fn gelu_erf_slope<T: WithDType>(x: T) -> T {
     slope(UnaryOp::GeluErf, x)
 }
 
