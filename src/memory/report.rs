@@ -1,7 +1,7 @@
 //! What lives, where, how much, how old, and who made it: as data and as text.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -133,6 +133,18 @@ impl ManagerReport {
         lines.sorted()
     }
 
+    /// Its own arrays whose names have parts, by the first of these, which ends at a dot: how many, and their bytes.
+    fn by_name(&self) -> BTreeMap<&str, (u64, u64)> {
+        let mut found = BTreeMap::new();
+        for array in &self.arrays {
+            if let Some((first, _)) = array.name.as_deref().and_then(|name| name.split_once('.')) {
+                let (arrays, bytes) = found.entry(first).or_insert((0, 0));
+                (*arrays, *bytes) = (*arrays + 1, *bytes + array.own_bytes());
+            }
+        }
+        found
+    }
+
     /// Bytes of its arrays and of those below.
     pub fn total_bytes(&self) -> u64 {
         self.own_bytes() + self.managers.iter().map(ManagerReport::total_bytes).sum::<u64>()
@@ -158,6 +170,9 @@ impl ManagerReport {
         )?;
         if self.arrays.len() > LISTED_MAX {
             self.by_line().iter().try_for_each(|line| writeln!(f, "{pad}    |-- {line}"))?;
+            for (name, (arrays, bytes)) in self.by_name() {
+                writeln!(f, "{pad}    |-- of these `{name}`: {}, {}", counted(arrays, "array"), Bytes(bytes))?;
+            }
         }
         for array in self.arrays.iter().filter(|_| self.arrays.len() <= LISTED_MAX) {
             let name = array.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();

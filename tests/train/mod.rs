@@ -19,3 +19,4 @@ mod numbered;
 mod parallel;
 mod parallel_inference;
 mod parallel_network;
+mod predictions;

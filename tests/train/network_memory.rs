@@ -10,7 +10,7 @@ use ndgc::train::{
 };
 use ndgc::{
     DType, Device, Error, NdManager, Result, SimConfig, Tensor, Workspace, WorkspaceConfig,
-    destroy_all_workspaces_for_current_thread, gc,
+    destroy_all_workspaces_for_current_thread, gc, memory,
 };
 
 use super::both::both;
@@ -402,6 +402,34 @@ fn evaluating_many_batches_needs_the_memory_of_one() {
             .unwrap();
             assert!(bytes[50..].iter().all(|&now| now == bytes[50]), "{mode:?}: {bytes:?}");
         }
+    });
+}
+
+/// R26: one by one where arrays are few, and together where they are many.
+#[test]
+fn reports_say_which_network_has_what() {
+    both(|| {
+        let (mut net, batch) = deep(WorkspaceMode::Enabled);
+        net.fit_batch(&batch).unwrap();
+        let (other, _) = deep(WorkspaceMode::Enabled);
+        let number = |net: &Network| {
+            let workspace = net.training_workspaces().workspace_name(ArrayType::Activations).unwrap();
+            workspace.rsplit_once('#').unwrap().1.to_owned()
+        };
+        let (own, others) = (number(&net), number(&other));
+        let arrays = NdManager::system(&Device::Cpu).report().arrays;
+        for name in ["parameters.0_W", "updater.0_W/M", "updater.0_W/V"] {
+            let name = format!("network#{own} {name}");
+            let found: Vec<_> = arrays.iter().filter(|array| array.name.as_ref() == Some(&name)).collect();
+            assert!(found.len() == 1 && found[0].shape == [64, 64], "{name}: {found:?}");
+        }
+        let report = memory::crash_report(&Device::Cpu);
+        for (network, what) in
+            [(&own, "parameters`: 42 arrays, "), (&own, "updater`: 84 arrays, "), (&others, "parameters`: 42 arrays, ")]
+        {
+            assert!(report.contains(&format!("of these `network#{network} {what}")), "{what} of {network}:\n{report}");
+        }
+        assert!(!report.contains(&format!("network#{others} updater")), "{report}");
     });
 }
 

@@ -1,6 +1,7 @@
 //! Batches from what is in memory: lists, arrays and functions.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ndgc::{Error, Generator, Result, Tensor, Workspace};
 
@@ -134,6 +135,8 @@ pub struct ArrayDataSetIterator {
     epoch: u64,
     /// The examples in the order of this epoch, if that is not their own.
     order: Option<Tensor>,
+    /// Their ids in that order, if they have any.
+    ids: Option<Vec<u64>>,
 }
 
 impl ArrayDataSetIterator {
@@ -144,7 +147,19 @@ impl ArrayDataSetIterator {
     #[track_caller]
     pub fn new(all: DataSet, batch: usize) -> Result<Self> {
         called_here(check_batch(batch))?;
-        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
+        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None, ids: None })
+    }
+
+    /// Gives each example its row in the arrays, from 0, as its id ([`DataSet::example_ids`]), however they are
+    /// shuffled. Ids of the caller's own come with the arrays that the iterator is made of.
+    ///
+    /// # Errors
+    /// As [`Generator::permutation`].
+    #[track_caller]
+    pub fn with_example_ids(mut self) -> Result<Self> {
+        self.all.ids = Some((0..self.num_examples() as u64).collect());
+        called_here(self.begin(self.epoch))?;
+        Ok(self)
     }
 
     /// Shuffles: each epoch has an order of its own, which seed and epoch decide.
@@ -182,7 +197,10 @@ impl ArrayDataSetIterator {
             // The order outlives the cycle in which the epoch begins.
             let _out = Workspace::scope_out();
             let order = permutation(seed, epoch, self.num_examples())?;
+            let ids = self.all.fitting_ids()?;
+            let ids = ids.map(|ids| order.iter().map(|&i| ids[i as usize]).collect::<Vec<u64>>());
             self.order = Some(Tensor::from_vec(order, self.num_examples(), self.all.features.device())?);
+            self.ids = ids;
         }
         (self.epoch, self.start) = (epoch, 0);
         Ok(())
@@ -193,7 +211,9 @@ impl ArrayDataSetIterator {
             None => self.all.rows(self.start, len),
             Some(order) => {
                 let some = order.narrow(0, self.start, len)?;
-                self.all.map(|array| array.index_select(&some, 0))
+                let mut batch = self.all.map(|array| array.index_select(&some, 0))?;
+                batch.ids = self.ids.as_ref().map(|ids| Arc::from(&ids[self.start..self.start + len]));
+                Ok(batch)
             }
         }
     }

@@ -55,6 +55,7 @@ pub struct CsvDataSetIterator {
     batch: usize,
     skip: usize,
     delimiter: char,
+    has_ids: bool,
     file: BufReader<File>,
     /// Lines that were read.
     line: usize,
@@ -73,8 +74,8 @@ impl CsvDataSetIterator {
         called_here(check_batch(batch))?;
         let path = path.as_ref().to_owned();
         let file = called_here(open(&path))?;
-        let (skip, delimiter, text) = (0, ',', String::new());
-        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
+        let (skip, delimiter, has_ids, text) = (0, ',', false, String::new());
+        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, has_ids, file, line: 0, columns: None, text })
     }
 
     /// Begins after that many lines.
@@ -92,6 +93,13 @@ impl CsvDataSetIterator {
     #[must_use]
     pub fn with_delimiter(mut self, delimiter: char) -> Self {
         self.delimiter = delimiter;
+        self
+    }
+
+    /// Gives each row the number of its line in the file, from 1, as its id ([`DataSet::example_ids`]).
+    #[must_use]
+    pub fn with_example_ids(mut self) -> Self {
+        self.has_ids = true;
         self
     }
 
@@ -154,9 +162,12 @@ impl CsvDataSetIterator {
     }
 
     fn make(&mut self) -> Result<Option<DataSet>> {
-        let (mut features, mut labels, mut rows) = (Vec::new(), Vec::new(), 0);
+        let (mut features, mut labels, mut ids, mut rows) = (Vec::new(), Vec::new(), Vec::new(), 0);
         while rows < self.batch && self.next_line()? {
             self.row(&mut features, &mut labels)?;
+            if self.has_ids {
+                ids.push(self.line as u64);
+            }
             rows += 1;
         }
         if rows == 0 {
@@ -165,7 +176,9 @@ impl CsvDataSetIterator {
         let array = |all: &[f32]| Tensor::from_slice(all, (rows, all.len() / rows), &Device::Cpu);
         let features = array(&features)?;
         let labels = if self.labels == CsvLabels::None { features.clone() } else { array(&labels)? };
-        DataSet::new(features, labels).map(Some)
+        let mut batch = DataSet::new(features, labels)?;
+        batch.ids = self.has_ids.then(|| ids.into());
+        Ok(Some(batch))
     }
 }
 

@@ -11,6 +11,8 @@ use super::super::place::{called_here, of_call};
 /// A mask has one number for an example (`[n]` or `[n, 1]`), for a step of a series (`[n, t]`), or for each number of
 /// what it masks; what has 0 there does not count.
 ///
+/// Examples may have ids, which the caller chooses ([`DataSet::with_example_ids`]): they go where their examples go.
+///
 /// Clones share the arrays. A batch that was made ahead holds the part of a ring that its arrays lie in: they are valid
 /// as long as the batch or a clone of it lives. Use [`DataSet::detach`] to keep the arrays themselves.
 ///
@@ -34,6 +36,7 @@ pub struct DataSet {
     pub features_mask: Option<Tensor>,
     /// Which labels count.
     pub labels_mask: Option<Tensor>,
+    pub(super) ids: Option<Arc<[u64]>>,
     pub(super) lease: Option<Arc<CycleLease>>,
 }
 
@@ -62,8 +65,42 @@ impl DataSet {
             for other in [Some(&labels), features_mask.as_ref(), labels_mask.as_ref()].into_iter().flatten() {
                 same_examples(&features, other)?;
             }
-            Ok(DataSet { features, labels, features_mask, labels_mask, lease: None })
+            Ok(DataSet { features, labels, features_mask, labels_mask, ids: None, lease: None })
         })
+    }
+
+    /// The batch with an id for each example, in their order: DL4J's `setExampleMetaData`. An id means what the caller
+    /// wants it to, such as a row of a table, a line of a file, or a place in a list of names. It stays with its
+    /// example in parts, merged batches, iterators, shuffled or made ahead, and in what was detached or migrated;
+    /// an [`Evaluation`](crate::train::Evaluation) says by it which examples were taken for what.
+    ///
+    /// ```
+    /// # use ndgc::train::DataSet;
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((4, 3), DType::F32, &Device::Cpu)?;
+    /// let batch = DataSet::new(x.clone(), x)?.with_example_ids([70, 71, 72, 80])?;
+    /// assert_eq!(batch.rows(2, 2)?.example_ids(), Some(&[72, 80][..]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are not as many ids as examples.
+    #[track_caller]
+    pub fn with_example_ids(mut self, ids: impl IntoIterator<Item = u64>) -> Result<Self> {
+        self.ids = called_here(ids_of(ids, self.num_examples()))?;
+        Ok(self)
+    }
+
+    /// The ids of the examples, if they have any: those of [`DataSet::with_example_ids`].
+    pub fn example_ids(&self) -> Option<&[u64]> {
+        self.ids.as_deref()
+    }
+
+    /// The ids, which whoever exchanged the features may have left behind.
+    pub(super) fn fitting_ids(&self) -> Result<Option<&[u64]>> {
+        let ids = self.example_ids();
+        ids.map_or(Ok(()), |ids| check_ids(ids.len(), self.num_examples()))?;
+        Ok(ids)
     }
 
     /// Examples in it: the size of the first axis.
@@ -74,10 +111,15 @@ impl DataSet {
     /// The examples `start..start + len`, as views.
     ///
     /// # Errors
-    /// [`Error::Narrow`] if there are not so many.
+    /// [`Error::Narrow`] if there are not so many; [`Error::Invalid`] if the features were exchanged for some of
+    /// another number of examples than there are ids.
     #[track_caller]
     pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
-        called_here(self.map(|array| array.narrow(0, start, len)))
+        of_call(|| {
+            let mut some = self.map(|array| array.narrow(0, start, len))?;
+            some.ids = self.fitting_ids()?.map(|ids| Arc::from(&ids[start..start + len]));
+            Ok(some)
+        })
     }
 
     /// Splits off the examples after the first `n`, as views: those to train on, and those to test with.
@@ -89,10 +131,10 @@ impl DataSet {
         Ok((self.rows(0, n)?, self.rows(n, self.num_examples().saturating_sub(n))?))
     }
 
-    /// One batch with the examples of all, in order. Masks have to be there for all or for none.
+    /// One batch with the examples of all, in order. Masks have to be there for all or for none, and so have ids.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no batches, or if only some have a mask; as [`Tensor::cat`].
+    /// [`Error::Invalid`] for no batches, or if only some have a mask or ids; as [`Tensor::cat`].
     #[track_caller]
     pub fn merge(batches: &[Self]) -> Result<Self> {
         of_call(|| {
@@ -101,6 +143,7 @@ impl DataSet {
                 labels: join(batches.iter().map(|batch| Some(&batch.labels)))?.ok_or_else(nothing)?,
                 features_mask: join(batches.iter().map(|batch| batch.features_mask.as_ref()))?,
                 labels_mask: join(batches.iter().map(|batch| batch.labels_mask.as_ref()))?,
+                ids: join_ids(batches)?,
                 lease: None,
             })
         })
@@ -124,16 +167,20 @@ impl DataSet {
         Ok(DataSet { lease: None, ..called_here(self.map(|array| array.migrate(true)))? })
     }
 
-    /// The batch with `f` of each of its arrays.
+    /// The batch with `f` of each of its arrays. It has the same ids, or none if `f` leaves another number of examples;
+    /// if it changes their order, give them theirs by [`DataSet::with_example_ids`].
     ///
     /// # Errors
     /// What `f` refuses.
     pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let features = f(&self.features)?;
+        let has_as_many = examples(&features) == self.num_examples();
         Ok(DataSet {
-            features: f(&self.features)?,
+            features,
             labels: f(&self.labels)?,
             features_mask: self.features_mask.as_ref().map(&f).transpose()?,
             labels_mask: self.labels_mask.as_ref().map(&f).transpose()?,
+            ids: self.ids.clone().filter(|_| has_as_many),
             lease: self.lease.clone(),
         })
     }
@@ -161,6 +208,7 @@ pub struct MultiDataSet {
     pub features_masks: Vec<Option<Tensor>>,
     /// Which labels count: one for each output, or an empty list.
     pub labels_masks: Vec<Option<Tensor>>,
+    pub(super) ids: Option<Arc<[u64]>>,
     pub(super) lease: Option<Arc<CycleLease>>,
 }
 
@@ -204,8 +252,23 @@ impl MultiDataSet {
             for other in features.iter().chain(&labels).chain(masks) {
                 same_examples(first, other)?;
             }
-            Ok(MultiDataSet { features, labels, features_masks, labels_masks, lease: None })
+            Ok(MultiDataSet { features, labels, features_masks, labels_masks, ids: None, lease: None })
         })
+    }
+
+    /// The batch with an id for each example: as [`DataSet::with_example_ids`].
+    ///
+    /// # Errors
+    /// As [`DataSet::with_example_ids`].
+    #[track_caller]
+    pub fn with_example_ids(mut self, ids: impl IntoIterator<Item = u64>) -> Result<Self> {
+        self.ids = called_here(ids_of(ids, self.num_examples()))?;
+        Ok(self)
+    }
+
+    /// The ids of the examples, if they have any.
+    pub fn example_ids(&self) -> Option<&[u64]> {
+        self.ids.as_deref()
     }
 
     /// Examples in it: the size of the first axis.
@@ -231,7 +294,7 @@ impl MultiDataSet {
         Ok(MultiDataSet { lease: None, ..called_here(self.map(|array| array.migrate(true)))? })
     }
 
-    /// The batch with `f` of each of its arrays.
+    /// The batch with `f` of each of its arrays; its ids are as of [`DataSet::map`].
     ///
     /// # Errors
     /// What `f` refuses.
@@ -240,11 +303,14 @@ impl MultiDataSet {
         let masks = |masks: &[Option<Tensor>]| {
             masks.iter().map(|mask| mask.as_ref().map(&f).transpose()).collect::<Result<Vec<_>>>()
         };
+        let features = each(&self.features)?;
+        let has_as_many = features.first().map_or(0, examples) == self.num_examples();
         Ok(MultiDataSet {
-            features: each(&self.features)?,
+            features,
             labels: each(&self.labels)?,
             features_masks: masks(&self.features_masks)?,
             labels_masks: masks(&self.labels_masks)?,
+            ids: self.ids.clone().filter(|_| has_as_many),
             lease: self.lease.clone(),
         })
     }
@@ -257,6 +323,7 @@ impl From<DataSet> for MultiDataSet {
             labels: vec![batch.labels],
             features_masks: vec![batch.features_mask],
             labels_masks: vec![batch.labels_mask],
+            ids: batch.ids,
             lease: batch.lease,
         }
     }
@@ -272,6 +339,34 @@ fn same_examples(features: &Tensor, other: &Tensor) -> Result<()> {
     }
     let why = "the first axis counts the examples and is the same for features, labels and masks";
     Err(Error::shape_mismatch("DataSet", features.dims(), other.dims(), why))
+}
+
+/// Ids for so many examples.
+fn ids_of(ids: impl IntoIterator<Item = u64>, examples: usize) -> Result<Option<Arc<[u64]>>> {
+    let ids: Arc<[u64]> = ids.into_iter().collect();
+    check_ids(ids.len(), examples)?;
+    Ok(Some(ids))
+}
+
+fn check_ids(ids: usize, examples: usize) -> Result<()> {
+    if ids == examples {
+        return Ok(());
+    }
+    Err(Error::invalid("DataSet", format!("{ids} ids for {examples} examples; give one for each")))
+}
+
+/// The ids one after the other; None if there are none.
+fn join_ids(batches: &[DataSet]) -> Result<Option<Arc<[u64]>>> {
+    let all: Vec<Option<&[u64]>> = batches.iter().map(DataSet::fitting_ids).collect::<Result<_>>()?;
+    let some: Vec<&[u64]> = all.iter().flatten().copied().collect();
+    match some.len() {
+        0 => Ok(None),
+        n if n == all.len() => Ok(Some(some.concat().into())),
+        n => Err(Error::invalid(
+            "DataSet::merge",
+            format!("{n} of {} batches have ids of their examples; give them to all or to none", all.len()),
+        )),
+    }
 }
 
 fn nothing() -> Error {

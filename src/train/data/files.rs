@@ -104,6 +104,16 @@ impl IdxDataSetIterator {
         Ok(self)
     }
 
+    /// As [`ArrayDataSetIterator::with_example_ids`]: an image's place in its file, from 0.
+    ///
+    /// # Errors
+    /// As [`ArrayDataSetIterator::with_example_ids`].
+    #[track_caller]
+    pub fn with_example_ids(mut self) -> Result<Self> {
+        self.bytes = self.bytes.with_example_ids()?;
+        Ok(self)
+    }
+
     /// As [`ArrayDataSetIterator::set_epoch`].
     ///
     /// # Errors
@@ -126,7 +136,10 @@ impl Iterator for IdxDataSetIterator {
     fn next(&mut self) -> Option<Result<DataSet>> {
         let batch = self.bytes.next()?;
         Some(called_here(batch.and_then(|batch| {
-            DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
+            let features = batch.features.to_dtype(DType::F32)?;
+            let mut made = DataSet::new(features, one_hot(batch.labels, self.classes, 1f32, 0f32)?)?;
+            made.ids = batch.ids;
+            Ok(made)
         })))
     }
 }

@@ -12,6 +12,8 @@
 //! | text between commas, however long | [`CsvDataSetIterator`] |
 //! | another iterator, normalised | [`NormalizingIterator`] |
 //! | another iterator, made ahead | [`AsyncDataIterator`] |
+//!
+//! Examples may have ids ([`DataSet::with_example_ids`]), which all of these hand on.
 
 mod arrays;
 mod csv;

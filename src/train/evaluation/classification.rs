@@ -10,6 +10,7 @@ use super::counts::{Averaging, BinaryCounts, Metric, average};
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
 use super::plot;
+use super::predictions::{Prediction, Predictions};
 use super::rows::{Row, Rows, argmax, same_columns};
 use super::table;
 
@@ -51,6 +52,8 @@ pub struct Evaluation {
     /// Rows of class `actual` for which `predicted` was predicted, at `actual * classes + predicted`.
     matrix: Vec<u64>,
     top_n_correct: u64,
+    /// Those of examples with ids.
+    predictions: Predictions,
 }
 
 impl Default for Evaluation {
@@ -67,6 +70,7 @@ impl Default for Evaluation {
             classes: 0,
             matrix: Vec::new(),
             top_n_correct: 0,
+            predictions: Predictions::default(),
         }
     }
 }
@@ -237,6 +241,48 @@ impl Evaluation {
     }
 }
 
+/// # Which examples
+///
+/// Of those that came with ids ([`DataSet::with_example_ids`](crate::train::DataSet::with_example_ids)), each that
+/// counted, and each of its steps that did, is kept (24 bytes each): of the others there is nothing here. All are in
+/// the order of their classes and ids, however the parts of an evaluation were merged.
+impl Evaluation {
+    /// Those that were taken for a class that they are not of: DL4J's `getPredictionErrors`.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation, Prediction};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.2, 0.8], [0.6, 0.4]], &Device::Cpu)?;
+    /// let files = ["cat.png", "dog.png", "fox.png"];
+    /// let mut evaluation = Evaluation::new(2);
+    /// evaluation.eval_with_ids(&labels, &predictions, None, &[0, 1, 2])?;
+    /// let wrong = evaluation.prediction_errors();
+    /// assert_eq!(wrong, [Prediction { actual: 1, predicted: 0, example_id: 2 }]);
+    /// assert_eq!(files[wrong[0].example_id as usize], "fox.png");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn prediction_errors(&self) -> Vec<Prediction> {
+        self.predictions.sorted(|one| one.actual != one.predicted)
+    }
+
+    /// Those of class `actual`, whatever was predicted.
+    pub fn predictions_by_actual_class(&self, actual: usize) -> Vec<Prediction> {
+        self.predictions.sorted(|one| one.actual == actual)
+    }
+
+    /// Those that were taken for `predicted`, whatever they are.
+    pub fn predictions_by_predicted_class(&self, predicted: usize) -> Vec<Prediction> {
+        self.predictions.sorted(|one| one.predicted == predicted)
+    }
+
+    /// Those of class `actual` that were taken for `predicted`: if all rows had ids, as many as
+    /// [`Evaluation::confusion`] says.
+    pub fn predictions(&self, actual: usize, predicted: usize) -> Vec<Prediction> {
+        self.predictions.sorted(|one| (one.actual, one.predicted) == (actual, predicted))
+    }
+}
+
 /// # Putting together
 impl Evaluation {
     /// Adds what another one counted. Of one that has counted nothing, only the classes it was asked for are looked at.
@@ -265,6 +311,7 @@ impl Evaluation {
                 *own += more;
             }
             self.top_n_correct += other.top_n_correct;
+            self.predictions.0.extend(&other.predictions.0);
             Ok(())
         })
     }
@@ -288,6 +335,7 @@ impl Evaluation {
                 classes: json.size("classes")?,
                 matrix: json.counts("confusion")?,
                 top_n_correct: json.count("top_n_correct")?,
+                predictions: json.if_there("predictions", Predictions::read)?.unwrap_or_default(),
             };
             if read.classes.checked_mul(read.classes) != Some(read.matrix.len()) {
                 return Err(json.refuse("`confusion` is not a matrix of `classes`"));
@@ -297,6 +345,9 @@ impl Evaluation {
             }
             if read.top_n_correct > read.rows() {
                 return Err(json.refuse("`top_n_correct` is more than the rows of `confusion`"));
+            }
+            if !read.predictions.are_among(&read.matrix, read.classes) {
+                return Err(json.refuse("`predictions` are not among the rows of `confusion`"));
             }
             Ok(read)
         })
@@ -330,7 +381,36 @@ impl Evaluation {
         }
     }
 
-    fn count(&mut self, row: &Row<'_>) {
+    /// Looks at a batch; with ids, its predictions are kept.
+    fn look(
+        &mut self,
+        labels: &Tensor,
+        predictions: &Tensor,
+        mask: Option<&Tensor>,
+        ids: Option<&[u64]>,
+    ) -> Result<()> {
+        let op = "Evaluation::eval";
+        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+        rows.whole_rows(op)?;
+        let classes = rows.columns().max(2);
+        self.fits(classes)?;
+        let ids = match ids {
+            Some(ids) => Some((ids, rows.of_each(op, ids)?)),
+            None => None,
+        };
+        self.begin(classes);
+        rows.for_each(|row| {
+            let (actual, predicted) = self.count(&row);
+            if let Some((ids, rows_of_each)) = ids {
+                let example_id = ids[row.at / rows_of_each];
+                self.predictions.0.push(Prediction { actual, predicted, example_id });
+            }
+        });
+        Ok(())
+    }
+
+    /// Counts a row. Its class, and what was predicted.
+    fn count(&mut self, row: &Row<'_>) -> (usize, usize) {
         let (actual, predicted) = if let ([label], [prediction]) = (row.labels, row.predictions) {
             (usize::from(*label > 0.5), usize::from(*prediction > self.threshold.unwrap_or(0.5)))
         } else {
@@ -349,6 +429,7 @@ impl Evaluation {
             _ => actual == predicted,
         };
         self.top_n_correct += u64::from(among);
+        (actual, predicted)
     }
 }
 
@@ -365,22 +446,25 @@ fn one_against_all(true_positives: u64, [actual, predicted]: [u64; 2], rows: u64
 impl IEvaluation for Evaluation {
     #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        of_call(|| {
-            let op = "Evaluation::eval";
-            let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
-            rows.whole_rows(op)?;
-            let classes = rows.columns().max(2);
-            self.fits(classes)?;
-            self.begin(classes);
-            rows.for_each(|row| self.count(&row));
-            Ok(())
-        })
+        of_call(|| self.look(labels, predictions, mask, None))
+    }
+
+    #[track_caller]
+    fn eval_with_ids(
+        &mut self,
+        labels: &Tensor,
+        predictions: &Tensor,
+        mask: Option<&Tensor>,
+        example_ids: &[u64],
+    ) -> Result<()> {
+        of_call(|| self.look(labels, predictions, mask, Some(example_ids)))
     }
 
     fn reset(&mut self) {
         self.classes = 0;
         self.matrix = Vec::new();
         self.top_n_correct = 0;
+        self.predictions = Predictions::default();
     }
 
     fn stats(&self) -> String {
@@ -388,7 +472,7 @@ impl IEvaluation for Evaluation {
     }
 
     fn to_json(&self) -> String {
-        json!({
+        let mut json = json!({
             "type": "Evaluation",
             "labels": self.labels,
             "wanted_classes": self.wanted,
@@ -407,7 +491,10 @@ impl IEvaluation for Evaluation {
                 "recall": self.recall(),
                 "f1": self.f1(),
             },
-        })
-        .to_string()
+        });
+        if !self.predictions.0.is_empty() {
+            json["predictions"] = self.predictions.write();
+        }
+        json.to_string()
     }
 }

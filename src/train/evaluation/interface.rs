@@ -26,6 +26,26 @@ pub trait IEvaluation {
     #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()>;
 
+    /// As [`IEvaluation::eval`], of examples with ids, one for each along the first axis, as
+    /// [`DataSet::example_ids`](crate::train::DataSet::example_ids) has them: DL4J's `eval` with metadata. An
+    /// [`Evaluation`](super::Evaluation) keeps each prediction with its id; what keeps no predictions, as all other
+    /// kinds, leaves the ids alone.
+    ///
+    /// # Errors
+    /// As [`IEvaluation::eval`]; [`Error::Invalid`](ndgc::Error::Invalid) if predictions are kept and there are not as
+    /// many ids as examples.
+    #[track_caller]
+    fn eval_with_ids(
+        &mut self,
+        labels: &Tensor,
+        predictions: &Tensor,
+        mask: Option<&Tensor>,
+        example_ids: &[u64],
+    ) -> Result<()> {
+        let _ = example_ids;
+        self.eval(labels, predictions, mask)
+    }
+
     /// Forgets what was counted, and keeps the settings.
     fn reset(&mut self);
 

@@ -69,6 +69,11 @@ impl Reader {
         self.get(key, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
     }
 
+    /// Something that may be left out.
+    pub(super) fn if_there<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
+        if self.value.get(key).is_none() { Ok(None) } else { self.get(key, read).map(Some) }
+    }
+
     pub(super) fn values(&self, key: &str) -> Result<Vec<Value>> {
         self.get(key, |value| value.as_array().cloned())
     }

@@ -4,7 +4,8 @@
 //! found as numbers, as the text of DL4J ([`IEvaluation::stats`]) and as JSON. It reads the arrays where they lie and
 //! makes none; what it keeps is counters, and for exact curves a number for each row.
 //!
-//! What is gathered in parts can be put together in any order with `merge`.
+//! What is gathered in parts can be put together in any order with `merge`. An [`Evaluation`] of examples with ids also
+//! says which of them were taken for what ([`Evaluation::prediction_errors`]).
 //!
 //! # Rows and columns
 //! Arrays are `[n, c]`, or `[n, c, t]` and `[n, c, h, w]`, whose steps or points are a row each; `with_axis` says
@@ -24,6 +25,7 @@ mod curves;
 mod interface;
 mod json;
 mod plot;
+mod predictions;
 mod regression;
 mod roc;
 mod roc_columns;
@@ -36,6 +38,7 @@ pub use classification::Evaluation;
 pub use counts::{Averaging, BinaryCounts, Metric};
 pub use curves::{PrecisionRecallCurve, RocCurve};
 pub use interface::IEvaluation;
+pub use predictions::Prediction;
 pub use regression::{RegressionEvaluation, RegressionMetric};
 pub use roc::Roc;
 pub use roc_columns::{RocBinary, RocMultiClass};

@@ -10,6 +10,7 @@ pub(super) struct Rows {
     predictions: Numbers,
     mask: Option<Mask>,
     outer: usize,
+    examples: usize,
     columns: usize,
     /// Numbers from one column of a row to the next.
     inner: usize,
@@ -23,6 +24,8 @@ struct Mask {
 
 /// A row: what is labelled, what is predicted, and whether that counts.
 pub(super) struct Row<'a> {
+    /// Its place among all rows, those that do not count too.
+    pub(super) at: usize,
     pub(super) labels: &'a [f64],
     pub(super) predictions: &'a [f64],
     pub(super) counts: &'a [bool],
@@ -44,18 +47,29 @@ impl Rows {
                        series [n, t] or [n, 1, t]";
             return Err(shapes(op, labels, predictions, why));
         }
-        let mask = mask.map(|mask| Mask::new(op, mask, predictions, outer * inner)).transpose()?;
+        // They are along the first axis, unless the columns are.
+        let examples = dims[usize::from(axis == 0)];
+        let mask = mask.map(|mask| Mask::new(op, mask, predictions, [outer * inner, examples])).transpose()?;
         let given = numbers(op, labels)?;
         // Of one column, that is it.
         let are_classes = one_each && columns > 1;
         let labels = if are_classes { one_hot(op, &given, [columns, inner], mask.as_ref())? } else { given };
-        let rows = Rows { labels, predictions: numbers(op, predictions)?, mask, outer, columns, inner };
+        let rows = Rows { labels, predictions: numbers(op, predictions)?, mask, outer, examples, columns, inner };
         rows.no_nan(op)?;
         Ok(rows)
     }
 
     pub(super) fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// How many rows an example has, of as many examples as there are ids.
+    pub(super) fn of_each(&self, op: &'static str, ids: &[u64]) -> Result<usize> {
+        if ids.len() != self.examples {
+            let why = format!("{} ids for {} examples; give one for each", ids.len(), self.examples);
+            return Err(Error::invalid(op, why));
+        }
+        Ok(self.outer * self.inner / self.examples.max(1))
     }
 
     /// Refuses a mask that has a number for each output.
@@ -86,14 +100,15 @@ impl Rows {
             }
             if self.inner == 1 {
                 let own = first..first + self.columns;
-                f(Row { labels: &self.labels[own.clone()], predictions: &self.predictions[own], counts: &counts });
+                let (labels, predictions) = (&self.labels[own.clone()], &self.predictions[own]);
+                f(Row { at: row, labels, predictions, counts: &counts });
                 continue;
             }
             for column in 0..self.columns {
                 labels[column] = self.labels[first + column * self.inner];
                 predictions[column] = self.predictions[first + column * self.inner];
             }
-            f(Row { labels: &labels, predictions: &predictions, counts: &counts });
+            f(Row { at: row, labels: &labels, predictions: &predictions, counts: &counts });
         }
     }
 
@@ -116,8 +131,7 @@ impl Rows {
 }
 
 impl Mask {
-    fn new(op: &'static str, mask: &Tensor, predictions: &Tensor, rows: usize) -> Result<Self> {
-        let examples = predictions.dims().first().copied().unwrap_or(1);
+    fn new(op: &'static str, mask: &Tensor, predictions: &Tensor, [rows, examples]: [usize; 2]) -> Result<Self> {
         let count = mask.elem_count();
         let rows = if count == rows {
             Some(1)

@@ -34,6 +34,10 @@ pub trait Examples {
     fn features_masks(&self) -> &[Option<Tensor>];
     /// A mask for each output, or an empty list.
     fn labels_masks(&self) -> &[Option<Tensor>];
+    /// An id for each example, for evaluations, or None.
+    fn example_ids(&self) -> Option<&[u64]> {
+        None
+    }
 }
 
 impl Examples for DataSet {
@@ -49,6 +53,9 @@ impl Examples for DataSet {
     fn labels_masks(&self) -> &[Option<Tensor>] {
         std::slice::from_ref(&self.labels_mask)
     }
+    fn example_ids(&self) -> Option<&[u64]> {
+        self.example_ids()
+    }
 }
 
 impl Examples for MultiDataSet {
@@ -63,6 +70,9 @@ impl Examples for MultiDataSet {
     }
     fn labels_masks(&self) -> &[Option<Tensor>] {
         &self.labels_masks
+    }
+    fn example_ids(&self) -> Option<&[u64]> {
+        self.example_ids()
     }
 }
 
@@ -401,7 +411,7 @@ impl Network {
     pub(super) fn update(&self, gradients: &mut [Option<Tensor>]) -> Result<()> {
         // What may find no memory comes before the first change.
         for (param, var) in self.named() {
-            param.begin_state(var)?;
+            param.begin_state(var, &self.id)?;
         }
         let apart = self.config.training_mode == WorkspaceMode::Separate;
         let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;

@@ -302,7 +302,8 @@ impl Network {
 
     /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but
     /// the outputs, which lie in one workspace. What a mask of the labels leaves out does not count, nor, of series
-    /// without one, what that of the features does: as in training.
+    /// without one, what that of the features does: as in training. Ids of examples are handed on
+    /// ([`IEvaluation::eval_with_ids`]).
     ///
     /// # Errors
     /// As [`Network::for_each_output`]; those of the evaluations.
@@ -313,8 +314,8 @@ impl Network {
         evaluations: &mut [&mut dyn IEvaluation],
     ) -> Result<()> {
         self.for_each_output(batches, |batch, output| {
-            let (labels, mask) = self.labels_of(batch, 0)?;
-            evaluations.iter_mut().try_for_each(|evaluation| evaluation.eval(labels, output, mask))
+            let labels = self.labels_of(batch, 0)?;
+            evaluations.iter_mut().try_for_each(|evaluation| look(&mut **evaluation, batch, labels, output))
         })
     }
 
@@ -336,8 +337,7 @@ impl Network {
         }
         self.for_all_outputs(batches, |batch, outputs| {
             evaluations.iter_mut().try_for_each(|(output, evaluation)| {
-                let (labels, mask) = self.labels_of(batch, *output)?;
-                evaluation.eval(labels, &outputs[*output], mask)
+                look(&mut **evaluation, batch, self.labels_of(batch, *output)?, &outputs[*output])
             })
         })
     }
@@ -411,6 +411,19 @@ impl Network {
         let Some(config) = self.inference.configuration(ArrayType::Input) else { return self.inference.clone() };
         let name = format!("WS_OUTPUT_MEM#{}", self.id);
         LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(&name, config).build()
+    }
+}
+
+/// Lets an evaluation look at an output of a batch, with the ids of its examples if they have any.
+fn look<B: Examples>(
+    evaluation: &mut dyn IEvaluation,
+    batch: &B,
+    (labels, mask): (&Tensor, Option<&Tensor>),
+    output: &Tensor,
+) -> Result<()> {
+    match batch.example_ids() {
+        Some(ids) => evaluation.eval_with_ids(labels, output, mask, ids),
+        None => evaluation.eval(labels, output, mask),
     }
 }
 

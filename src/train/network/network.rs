@@ -119,15 +119,20 @@ pub(super) struct ParamInfo {
 }
 
 impl ParamInfo {
-    /// Makes what the updater keeps, if it is not there yet.
-    pub(super) fn begin_state(&self, var: &Var) -> Result<()> {
+    /// Makes what the updater keeps, if it is not there yet, with names for dumps and reports.
+    pub(super) fn begin_state(&self, var: &Var, network: &NetworkId) -> Result<()> {
         let mut state = self.state();
         if state.len() != self.updater.state().len() {
             // It outlives the step.
             let _out = Workspace::scope_out();
             let start = self.updater.state_start();
             let begin = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
-            *state = self.updater.state().iter().map(|_| begin()).collect::<Result<_>>()?;
+            let named = |name: String| -> Result<Tensor> {
+                let array = begin()?;
+                array.set_name(&format!("network#{network} updater.{name}"))?;
+                Ok(array)
+            };
+            *state = self.state_names().map(named).collect::<Result<_>>()?;
         }
         Ok(())
     }
@@ -245,7 +250,17 @@ impl Network {
             listeners: Mutex::default(),
         };
         network.place()?;
+        network.name_params()?;
         Ok(network)
+    }
+
+    /// Names the parameters, for dumps and reports, by the number that its workspaces have; not those of a module that
+    /// named its own.
+    fn name_params(&self) -> Result<()> {
+        for (param, var) in self.named().filter(|(_, var)| var.name().is_none()) {
+            var.set_name(&format!("network#{} parameters.{}", self.id, param.name))?;
+        }
+        Ok(())
     }
 
     /// Says which workspace takes what.

@@ -96,7 +96,7 @@ impl Network {
     #[track_caller]
     pub fn updater_state(&self) -> Result<Vec<(String, Tensor)>> {
         for (param, var) in self.named() {
-            called_here(param.begin_state(var))?;
+            called_here(param.begin_state(var, &self.id))?;
         }
         Ok(self.known_state())
     }
