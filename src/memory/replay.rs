@@ -342,7 +342,7 @@ impl Pool {
     }
 
     /// Bytes of the largest free block, and of all of them.
-    fn free(&self) -> (u64, u64) {
+    fn free(&mut self) -> (u64, u64) {
         match self {
             Pool::System(..) => (0, 0),
             Pool::Host(pool) => pool.free(),
@@ -389,7 +389,7 @@ impl Run {
         is_peak
     }
 
-    fn end(self) -> Replayed {
+    fn end(mut self) -> Replayed {
         let (largest_free, free) = self.pool.free();
         let ((misses, fresh), reserved) = (self.pool.misses(), self.pool.reserved());
         Replayed { misses, fresh, reserved, free, largest_free, ..self.replayed }

@@ -147,7 +147,8 @@ impl HostAddresses {
     }
 
     /// Bytes of pages of the free block that has most of them, and of all free blocks.
-    pub(crate) fn free(&self) -> (u64, u64) {
+    pub(crate) fn free(&mut self) -> (u64, u64) {
+        self.store.settle();
         let places = &self.store.ranges;
         let written = self.store.free_blocks().map(|span| places.written(span) as u64);
         written.fold((0, 0), |(most, sum), bytes| (most.max(bytes), sum + bytes))

@@ -3,7 +3,8 @@
 //!
 //! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
 //! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`). Where ranges come from
-//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`).
+//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). The large block that came back
+//! last is in no list, since a loop asks for its size again soon: if the next request is of another, it merges then.
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
@@ -166,6 +167,8 @@ pub(super) struct Store<S = Mappings> {
     large: Blocks<Touched>,
     small: Blocks<Segment>,
     pub(super) ranges: S,
+    /// The large block that came back last, in no list; 0 if there is none. Its pages count as cached.
+    last: u32,
     /// Bytes of large blocks that are handed out.
     owned: usize,
     /// The most of them in this period, whose number is `period`, and in those before.
@@ -204,6 +207,7 @@ impl<S: Source> Store<S> {
             large: Blocks::new(2, Segments::Of(plan.range_bytes)),
             small: Blocks::new(1, Segments::Of(SEGMENT)),
             ranges: S::default(),
+            last: 0,
             owned: 0,
             peaks: [0; PERIODS],
             period: 0,
@@ -239,7 +243,7 @@ impl<S: Source> Store<S> {
     }
 
     fn take_large(&mut self, size: usize) -> Option<TakenBlock> {
-        let number = match self.large.take_any(0, size) {
+        let number = match self.take_last(size).or_else(|| self.large.take_any(0, size)) {
             Some(number) => number,
             None => {
                 let whole = self.range(size)?;
@@ -264,6 +268,27 @@ impl<S: Source> Store<S> {
         Some(TakenBlock { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
     }
 
+    /// The block that came back last if it has this size; else it goes to the others.
+    fn take_last(&mut self, size: usize) -> Option<u32> {
+        if self.last == 0 || self.large.block(self.last).bytes != size {
+            self.settle();
+            return None;
+        }
+        let number = std::mem::take(&mut self.last);
+        self.large.stats.cached -= self.large.tag(number).0 as u64;
+        self.large.stats.hits += 1;
+        Some(number)
+    }
+
+    /// Puts the block that came back last to the others.
+    pub(super) fn settle(&mut self) {
+        let number = std::mem::take(&mut self.last);
+        if number != 0 {
+            self.large.stats.cached -= self.large.tag(number).0 as u64;
+            self.large.merge(number, |_, _| true);
+        }
+    }
+
     /// Takes back a block: its span as it was handed out.
     pub(super) fn put(&mut self, span: Span, pages: Pages) {
         let number = span.block();
@@ -281,15 +306,22 @@ impl<S: Source> Store<S> {
     }
 
     fn put_large(&mut self, number: u32, pages: Pages) {
+        self.settle();
         let block = self.large.block(number);
         let (span, bytes) = (block.span(), block.bytes);
         self.owned -= bytes;
-        if pages == Pages::Returned && self.ranges.return_pages(span) {
+        if pages == Pages::Kept {
+            self.large.status_mut(number).state = BlockState::Kept;
+            self.large.stats.cached += self.large.tag(number).0 as u64;
+            self.last = number;
+            return self.bound(0);
+        }
+        if self.ranges.return_pages(span) {
             *self.large.tag_mut(number) = Touched(0);
         }
         let number = self.large.merge(number, |_, _| true);
         // A range of usual size waits for its next use; one that was made for a block does not.
-        if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
+        if self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
             self.large.unlink(number);
             self.unmap(number);
         }
@@ -353,14 +385,15 @@ impl<S: Source> Store<S> {
     }
 
     /// Bytes of the largest free block that have pages.
-    pub(super) fn largest_free(&self) -> u64 {
+    pub(super) fn largest_free(&mut self) -> u64 {
+        self.settle();
         match self.large.lists[0].largest() {
             0 => 0,
             number => self.large.tag(number).0 as u64,
         }
     }
 
-    /// The free blocks: those out of ranges, and those out of segments.
+    /// The free blocks but the one that came back last: those out of ranges, and those out of segments.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = Span> {
         self.large.free_blocks().chain(self.small.free_blocks())
     }
@@ -390,6 +423,7 @@ impl<S: Source> Store<S> {
     /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how
     /// many did.
     fn give_back(&mut self, bytes: usize) -> usize {
+        self.settle();
         let mut given = 0;
         while given < bytes {
             let number = self.large.lists[0].largest();

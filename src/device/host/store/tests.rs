@@ -66,6 +66,26 @@ fn blocks_never_overlap_and_untouched_bytes_are_zero() {
 }
 
 #[test]
+fn the_block_that_came_back_last_is_handed_out_again_or_merges() {
+    let (mut store, size) = (new(), 4 * SMALL_MAX);
+    let take = |store: &mut Store, size| store.take(size).expect("memory").span;
+    let [first, second] = [take(&mut store, size), take(&mut store, size)];
+    let (place, cached) = (first.ptr(), store.cached());
+    store.put(second, Pages::Kept);
+    store.put(first, Pages::Kept);
+    assert_eq!((store.cached() - cached, store.last != 0), (2 * size as u64, true), "counted as the others are");
+    let again = take(&mut store, size);
+    assert_eq!((again.ptr(), store.last, store.cached() - cached), (place, 0, size as u64));
+    store.put(again, Pages::Kept);
+    let both = take(&mut store, 2 * size);
+    assert_eq!((both.ptr(), store.cached()), (place, cached), "the two are one for who asks for more");
+    store.put(both, Pages::Kept);
+    assert_eq!((store.largest_free(), store.last), (cached + 2 * size as u64, 0));
+    store.clear();
+    assert_eq!((store.cached(), store.resident(), store.ranges.0.len()), (0, 0, 0));
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "maps gibibytes")]
 fn a_range_of_a_returned_block_goes_with_it() {
     let mut store = new();
