@@ -180,8 +180,17 @@ impl Drop for ManagerHandle {
 impl NdManager {
     /// A manager below the system manager of `device`.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = manager.zeros(3, DType::F32)?;
+    /// drop(manager); // its last handle: that closes it, whatever handles of arrays there are
+    /// assert!(!x.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Environment`] if `NDGC` is set to something else than `on` or `off`.
+    /// [`Error::Environment`] if `NDGC`, or a limit in the environment, cannot be understood; [`Error::Forked`].
     #[track_caller]
     pub fn new_base_manager(device: &Device) -> Result<Self> {
         Self::make(Call::here("new_base_manager"), None, device.clone())
@@ -363,6 +372,15 @@ impl NdManager {
 /// # What is in it
 impl NdManager {
     /// Arrays it owns or has borrowed, without those of its sub-managers.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let layer = model.child("layer")?;
+    /// let _w = layer.zeros(3, DType::F32)?;
+    /// assert_eq!((model.array_count(), model.manager_count(), layer.array_count()), (0, 1, 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn array_count(&self) -> usize {
         self.inner().place.filter(|_| !switch::forked()).map_or(0, |place| place.id.count())
     }
@@ -382,6 +400,15 @@ impl NdManager {
 
     /// Handles of every array that it or a manager below it owns or has borrowed. Arrays whose last proxy fell
     /// while the switch was off are among them, and alive again in the caller's hands.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// drop(manager.zeros(3, DType::F32)?); // with the switch off, the manager keeps it
+    /// let found = manager.managed_arrays();
+    /// assert!(found.len() == 1 && found[0].dims() == [3]); // and it has a handle again
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn managed_arrays(&self) -> Vec<Proxy> {
         if switch::check("managed_arrays").is_err() {
             return Vec::new();
@@ -428,6 +455,18 @@ impl NdManager {
 impl NdManager {
     /// Ends it, every manager below it, and all their arrays. Arrays that were lent to it go back to their lenders.
     /// Closing twice is harmless.
+    ///
+    /// ```
+    /// # use ndgc::{Closer, DType, Device, Error, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let layer = model.child("layer")?;
+    /// let w = layer.zeros(3, DType::F32)?;
+    /// model.close()?;
+    /// assert!(!layer.is_open() && !w.is_open());
+    /// let refused = layer.zeros(3, DType::F32);
+    /// assert!(matches!(refused, Err(Error::ManagerClosed { closed_by: Closer::Ancestor, .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::SystemManager`]; [`Error::Forked`].

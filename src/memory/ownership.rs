@@ -19,7 +19,18 @@ use crate::memory::{
 
 /// # Memory: who owns the array
 impl Proxy {
-    /// The manager that owns or has borrowed the array; the system manager of its device if its handles own it.
+    /// The manager that owns or has borrowed the array; the system manager of its device if its handles own it, or a
+    /// cycle of a workspace ends it.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager, Tensor};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let w = model.zeros(3, DType::F32)?;
+    /// let bias = w.manager()?.zeros(3, DType::F32)?; // beside it, whoever made `w`
+    /// assert_eq!(bias.manager()?.uuid(), model.uuid());
+    /// assert!(Tensor::zeros(3, DType::F32, &Device::Cpu)?.manager()?.is_system());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::StaleArray`].
@@ -36,7 +47,16 @@ impl Proxy {
         }
     }
 
-    /// Whether its handles own the array: no manager ends it.
+    /// Whether its handles own the array: neither a manager nor a workspace ends it.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = manager.zeros(3, DType::F32)?;
+    /// let y = x.detach(); // another array with the same bytes
+    /// assert!(!x.is_detached()? && y.is_detached()?);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::StaleArray`].
@@ -46,6 +66,17 @@ impl Proxy {
     }
 
     /// Whether the array ends with a cycle of a [`Workspace`](crate::Workspace), or ended with one.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let cycle = Workspace::enter("STEP", &WorkspaceConfig::default())?;
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let y = x.detach(); // a copy, outside
+    /// drop(cycle);
+    /// assert!(x.is_attached() && !x.is_in_scope()); // it ended with its cycle
+    /// assert!(!y.is_attached() && y.is_in_scope());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn is_attached(&self) -> bool {
         registry::cycle_of(self.key).is_some()
     }
@@ -57,6 +88,17 @@ impl Proxy {
 
     /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes,
     /// and they are not a workspace's.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// let row = x.get(0)?;
+    /// assert!(!x.is_closeable()); // the row would keep the bytes
+    /// drop(row);
+    /// ndgc::gc::collect(); // or any other call
+    /// assert!(x.is_closeable());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn is_closeable(&self) -> bool {
         let alone = |array: &Pinned<'_>| array.storage.references() == 1 && array.storage.part().is_none();
         self.with_pinned("is_closeable", alone).unwrap_or(false)
@@ -65,8 +107,22 @@ impl Proxy {
     /// Makes `manager` the owner. All or nothing: if the manager refuses, the array stays where it was. Ends
     /// any lending of the array.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let batch = model.new_sub_manager()?;
+    /// let x = batch.zeros(3, DType::F32)?;
+    /// x.attach(&model)?;
+    /// batch.close()?;
+    /// assert!(x.is_open());
+    /// assert!(x.attach(&batch).is_err()); // a closed one takes none: it stays where it was
+    /// assert_eq!(model.array_count(), 1);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] and [`Error::ManagerCapped`] of the target.
+    /// [`Error::StaleArray`]; [`Error::Workspace`] for an array of a running cycle; [`Error::ManagerClosed`],
+    /// [`Error::ManagerCapped`] and, for its budget, [`Error::OutOfMemory`] of the target.
     #[track_caller]
     pub fn attach(&self, manager: &NdManager) -> Result<()> {
         self.move_to(Call::here("attach"), manager, false)
@@ -75,9 +131,22 @@ impl Proxy {
     /// Lends the array to `manager`: until that closes, it is the owner; then the array goes back to the nearest
     /// lender that is open, and ends if none is. Works on a capped manager too.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let w = model.zeros(3, DType::F32)?;
+    /// let step = model.new_sub_manager()?;
+    /// w.temp_attach(&step)?;
+    /// let y = w.exp()?; // belongs to `step`, as `w` does for now
+    /// step.close()?;
+    /// assert!(w.is_open() && !y.is_open()); // `w` is the model's again
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] of the borrower; [`Error::SystemManager`], which never
-    /// closes and so could not give the array back.
+    /// [`Error::StaleArray`]; [`Error::Workspace`] for an array of a running cycle; [`Error::ManagerClosed`] and, for
+    /// its budget, [`Error::OutOfMemory`] of the borrower; [`Error::SystemManager`], which never closes and so could not
+    /// give the array back.
     #[track_caller]
     pub fn temp_attach(&self, manager: &NdManager) -> Result<()> {
         let call = Call::here("temp_attach");
@@ -127,6 +196,18 @@ impl NdManager {
     /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
     /// lent elsewhere come back all the same, and sub-managers may be made.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let w = model.ones(3, DType::F32)?;
+    /// model.cap()?;
+    /// assert!(matches!(w.exp(), Err(Error::ManagerCapped { .. }))); // it would stay with the model
+    /// let step = model.new_sub_manager()?;
+    /// let y = step.ones(3, DType::F32)?.add(&w)?; // belongs to `step`, as its first operand does
+    /// assert_eq!((model.array_count(), y.to_vec1::<f32>()?), (1, vec![2.; 3]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::SystemManager`]; [`Error::ManagerClosed`].
     #[track_caller]
@@ -142,10 +223,24 @@ impl NdManager {
     }
 
     /// Makes this manager's parent the owner of an array, and returns a handle of the same array: to carry a
-    /// result out of a scope. Below the system manager the array's handles become its owner.
+    /// result out of a scope. Below the system manager the array's handles become its owner. One of a running cycle of
+    /// a workspace stays with that.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let step = model.new_sub_manager()?;
+    /// let x = step.ones(3, DType::F32)?;
+    /// let sum = step.ret(&x.sum_all()?)?;
+    /// step.close()?;
+    /// assert!(!x.is_open());
+    /// assert_eq!(sum.to_scalar::<f32>()?, 3.); // the model's now
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] and, for its budget,
+    /// [`Error::OutOfMemory`] of the parent.
     #[track_caller]
     pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
         // One of a workspace stays with its cycle, which ends it whatever manager there is.

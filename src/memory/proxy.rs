@@ -38,8 +38,19 @@ impl Proxy {
         self.key
     }
 
-    /// A proxy for a key, if its array is open and has at least one handle. The registry is weak: a key keeps
-    /// nothing alive.
+    /// A proxy for a key, if its array is open. The registry is weak: a key keeps nothing alive. An array whose last
+    /// handle fell, and that was not closed yet (its manager keeps it, or it waits in the queue), has one again.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let key = x.key();
+    /// assert!(Tensor::from_registry(key).is_some_and(|found| found.is_same(&x)));
+    /// drop(x);
+    /// ndgc::gc::collect(); // or any other call
+    /// assert!(Tensor::from_registry(key).is_none());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn from_registry(key: Key) -> Option<Self> {
         registry::upgrade(key).map(Proxy::from_key)
     }
@@ -56,6 +67,16 @@ impl Proxy {
 
     /// Names the array, for dumps and errors.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let w = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// w.set_name("weights")?;
+    /// w.close();
+    /// let told = w.exp().unwrap_err().to_string();
+    /// assert!(told.starts_with("exp: array `weights` ("), "{told}");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::StaleArray`].
     #[track_caller]
@@ -68,11 +89,29 @@ impl Proxy {
     }
 
     /// Where the array was made.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let y = x.exp()?;
+    /// assert_eq!(y.created_at().map(|site| site.line()), Some(line!() - 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn created_at(&self) -> Option<Site> {
         registry::created(self.key.index())
     }
 
     /// Handles of the array, this one included.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let y = x.clone(); // not a copy of the array
+    /// assert!(y.is_same(&x) && x.handle_count() == 2);
+    /// drop(y);
+    /// assert_eq!(x.handle_count(), 1);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn handle_count(&self) -> usize {
         registry::slot(self.key.index()).core.proxies() as usize
     }
@@ -97,6 +136,17 @@ impl Proxy {
 
     /// Ends the array now, for all its handles. Its bytes come back at once, or when the last operation that is
     /// using them lets go. Closing twice is harmless.
+    ///
+    /// ```
+    /// # use ndgc::{Closer, DType, Device, Error, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let y = x.clone();
+    /// x.close();
+    /// let Err(Error::StaleArray(told)) = y.exp() else { panic!("`y` is a handle of the same array") };
+    /// assert_eq!(told.closed_by, Closer::User);
+    /// assert_eq!(y.dims(), [3]); // what it was like is still known
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn close(&self) {
         self.close_as(Closer::User, std::panic::Location::caller());
