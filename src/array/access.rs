@@ -27,6 +27,15 @@ use crate::memory::{
 /// [`Proxy::is_open`] tells whether it was.
 impl Proxy {
     /// Shape, strides and offset in its storage.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0f32, 6., &Device::Cpu)?.reshape((2, 3))?;
+    /// let column = x.t()?.get(1)?; // a view: the same bytes
+    /// let layout = column.layout();
+    /// assert_eq!((layout.dims(), layout.strides(), layout.offset()), (&[2usize][..], &[3isize][..], 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[inline]
     pub fn layout(&self) -> &Layout {
         &registry::metadata(self).layout
@@ -45,6 +54,14 @@ impl Proxy {
     }
 
     /// Size along one axis.
+    ///
+    /// ```
+    /// # use ndgc::{D, DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// assert_eq!((x.dim(0)?, x.dim(D::Minus1)?), (2, 3));
+    /// assert!(x.dim(2).is_err());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
@@ -72,6 +89,15 @@ impl Proxy {
     }
 
     /// The sizes of a matrix.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// let (rows, columns) = x.dims2()?;
+    /// assert_eq!((rows, columns), (2, 3));
+    /// assert!(x.get(0)?.dims2().is_err()); // a row has one axis
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
@@ -118,6 +144,15 @@ impl Proxy {
     }
 
     /// Whether its elements lie one after the other in row-major order.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// let t = x.t()?; // the same bytes, with the first axis running fastest
+    /// assert!(x.is_contiguous() && !t.is_contiguous() && t.is_fortran_contiguous());
+    /// assert!(t.contiguous()?.is_contiguous()); // a copy
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.layout().is_contiguous()
@@ -155,6 +190,16 @@ impl Proxy {
 impl Proxy {
     /// Bytes of its storage, which its views share.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(1000, DType::F32, &Device::Cpu)?;
+    /// let part = x.narrow(0, 0, 10)?;
+    /// x.close();
+    /// assert_eq!(part.storage_bytes()?, 4000); // ten elements keep them all
+    /// assert_eq!(part.copy()?.storage_bytes()?, 40);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::StaleArray`].
     #[track_caller]
@@ -163,6 +208,15 @@ impl Proxy {
     }
 
     /// Whether this is the only handle of the array and nothing else uses its bytes: no view, no saved value.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// assert!(x.is_unique()?);
+    /// let row = x.get(0)?; // sees what is changed in place
+    /// assert!(!x.is_unique()? && !row.is_unique()?);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::StaleArray`].
@@ -176,6 +230,14 @@ impl Proxy {
 /// # Gradients: whether they are recorded
 impl Proxy {
     /// Whether gradients are recorded for it: it is a variable, or was computed from one. A closed array says no.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Var, no_grad};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?;
+    /// assert!(w.exp()?.track_op());
+    /// assert!(!no_grad(|| w.exp())?.track_op() && !w.detach().track_op());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn track_op(&self) -> bool {
         self.with_pinned("track_op", |array| array.node.is_some()).unwrap_or(false)
     }
@@ -215,6 +277,14 @@ impl Proxy {
     }
 
     /// The elements in row-major order, whatever the shape. Waits for the device.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(x.t()?.to_vec::<f32>()?, [1., 3., 2., 4.]);
+    /// assert!(x.to_vec::<f64>().is_err()); // nothing is converted silently
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::DTypeMismatch`] if `T` is another type; the first failure of the device's
@@ -279,6 +349,15 @@ impl Proxy {
 
     /// Writes the elements in row-major order, in the byte order of the machine, and nothing else.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[1u8, 2], [3, 4]], &Device::Cpu)?;
+    /// let mut file: Vec<u8> = Vec::new(); // or whatever else takes bytes
+    /// x.t()?.write_bytes(&mut file)?;
+    /// assert_eq!(file, [1, 3, 2, 4]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::to_vec`]; what the writer refuses.
     #[track_caller]
@@ -289,6 +368,14 @@ impl Proxy {
     }
 
     /// The element of a scalar.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// assert_eq!(x.sum_all()?.to_scalar::<f32>()?, 6.);
+    /// assert!(x.to_scalar::<f32>().is_err()); // it has an axis
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
@@ -314,6 +401,16 @@ impl Proxy {
 
     /// The elements of a vector.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// let copied = x.to_vec1::<f32>()?;
+    /// x.close();
+    /// assert_eq!(copied, [1., 2., 3.]); // the caller's own
+    /// assert!(x.to_vec1::<f32>().is_err()); // of a closed array there are none
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`] if it has another number of axes; as [`Proxy::to_vec`].
     #[track_caller]
@@ -324,6 +421,13 @@ impl Proxy {
     }
 
     /// The rows of a matrix.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0u32, 6, &Device::Cpu)?.reshape((2, 3))?;
+    /// assert_eq!(x.t()?.to_vec2::<u32>()?, [[0, 3], [1, 4], [2, 5]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::to_vec1`].

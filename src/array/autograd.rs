@@ -163,6 +163,18 @@ pub fn graph_report() -> GraphReport {
 
 /// Nodes of the gradient graph that are alive. Returns to what it was before a step when the step's values are
 /// gone.
+///
+/// ```
+/// # use ndgc::{Device, Var, node_count};
+/// let x = Var::new(&[1f32, 2.], &Device::Cpu)?;
+/// let before = node_count();
+/// let y = x.sqr()?.sum_all()?; // recorded
+/// assert!(node_count() > before);
+/// drop(y);
+/// ndgc::gc::collect(); // or any other call
+/// assert_eq!(node_count(), before);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn node_count() -> u64 {
     node::count()
 }
@@ -172,6 +184,11 @@ thread_local! {
 }
 
 /// Whether operations on this thread record gradients.
+///
+/// ```
+/// # use ndgc::{is_grad_enabled, no_grad};
+/// assert!(is_grad_enabled() && !no_grad(is_grad_enabled));
+/// ```
 #[inline]
 pub fn is_grad_enabled() -> bool {
     ENABLED.with(Cell::get)
@@ -358,6 +375,15 @@ pub(crate) fn tracked(array: &Proxy) -> Option<Node> {
 /// # Gradients: whether the array is a variable
 impl Proxy {
     /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Var};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?;
+    /// let y = w.exp()?;
+    /// assert!(w.is_variable() && !y.is_variable() && y.track_op()); // `y` was computed from one
+    /// assert!(!Tensor::ones(3, DType::F32, &Device::Cpu)?.is_variable());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn is_variable(&self) -> bool {
         tracked(self).is_some_and(|node| node.rank() == 0)
     }

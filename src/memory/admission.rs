@@ -51,6 +51,20 @@ impl NdManager {
     /// A refusal ends in [`Error::OutOfMemory`](crate::Error::OutOfMemory), after all that may free bytes
     /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.
     ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, Error, NdManager};
+    /// let server = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let tenant = server.new_sub_manager()?;
+    /// tenant.set_budget(Budget::new().max_bytes(1 << 10))?;
+    /// let x = server.zeros(1 << 11, DType::U8)?;
+    /// assert!(matches!(x.attach(&tenant), Err(Error::OutOfMemory(_)))); // it would bring its bytes along
+    /// assert_eq!((server.array_count(), tenant.array_count()), (1, 0)); // and stays
+    /// let before = tenant.set_budget(Budget::new().max_bytes(1 << 12))?;
+    /// assert_eq!(before.max_bytes, Some(1 << 10));
+    /// x.attach(&tenant)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ManagerClosed`](crate::Error::ManagerClosed); [`Error::SystemManager`](crate::Error::SystemManager),
     /// for which [`Device::set_limit`](crate::Device::set_limit) is there.
@@ -70,6 +84,19 @@ impl NdManager {
 
     /// What is charged to the budget that it is within: its own, or that of the nearest manager above with one. `None`
     /// without one, and of a closed manager. Dead arrays are closed first, those of all threads.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, NdManager};
+    /// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+    /// tenant.set_budget(Budget::new())?; // no limits, but figures
+    /// let x = tenant.zeros(1000, DType::U8)?;
+    /// let part = x.narrow(0, 0, 10)?;
+    /// x.close();
+    /// let used = tenant.budget_use().expect("it has a budget");
+    /// assert_eq!((used.bytes, used.arrays, used.peak_arrays), (1000, 1, 2)); // the view keeps the bytes
+    /// # drop(part);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn budget_use(&self) -> Option<BudgetUse> {
         switch::check("budget_use").ok()?;
         // What is queued is dead.

@@ -37,6 +37,17 @@ pub use crate::memory::periodic::{
 
 /// Switches reclaiming on, for every thread. Arrays whose last proxy fell before stay with their manager;
 /// [`collect_orphans`] finds them.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, gc};
+/// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+/// gc::on();
+/// drop(manager.zeros(4, DType::F32)?);
+/// let _y = manager.zeros(4, DType::F32)?; // a call: it closes the one that fell
+/// assert_eq!(manager.array_count(), 1);
+/// # gc::off();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn on() {
     switch::set(true);
 }
@@ -73,6 +84,16 @@ impl Drop for SwitchGuard {
 /// Closes every array that is queued now, whatever thread dropped it. Returns how many left the queue.
 ///
 /// Ordinary calls do this by themselves, in bounded batches; this is for the moment before a measurement.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, gc};
+/// # gc::collect();
+/// drop(Tensor::zeros(1000, DType::U8, &Device::Cpu)?);
+/// assert_eq!(Device::Cpu.memory().active, 1000); // queued, and there still
+/// assert_eq!(gc::collect(), 1);
+/// assert_eq!(Device::Cpu.memory().active, 0);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn collect() -> usize {
     if switch::check("gc::collect").is_err() {
         return 0;
@@ -83,6 +104,17 @@ pub fn collect() -> usize {
 /// Closes every array without a handle that a manager still keeps, because its last proxy fell while the switch was
 /// off, and, as [`collect`] does, every one that is queued. Returns how many there were of both. Walks all slots of the
 /// registry.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, gc};
+/// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+/// let _x = manager.zeros(4, DType::F32)?;
+/// drop(manager.zeros(4, DType::F32)?); // with the switch off, the manager keeps it
+/// assert_eq!(manager.array_count(), 2);
+/// assert_eq!(gc::collect_orphans(), 1);
+/// assert_eq!(manager.array_count(), 1);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn collect_orphans() -> usize {
     if switch::check("gc::collect_orphans").is_err() {
         return 0;
@@ -120,6 +152,16 @@ impl GcStats {
 }
 
 /// Counts over all threads; exact while they rest.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, gc};
+/// let (manager, before) = (NdManager::new_base_manager(&Device::Cpu)?, gc::stats());
+/// let _x = manager.zeros(4, DType::F32)?;
+/// drop(manager.zeros(4, DType::F32)?); // nobody can reach it; the manager keeps it
+/// let now = gc::stats();
+/// assert_eq!((now.live - before.live, now.kept - before.kept), (2, 1));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn stats() -> GcStats {
     // What goes down is read before what goes up, so that no difference is negative.
     let (closed, drained, unkept) =
@@ -138,6 +180,16 @@ pub fn stats() -> GcStats {
 }
 
 /// Arrays of the process that their handles own, by walking the registry.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, gc};
+/// let (manager, before) = (NdManager::new_base_manager(&Device::Cpu)?, gc::handle_owned());
+/// let x = manager.zeros(4, DType::F32)?;
+/// let y = x.detach();
+/// assert_eq!(gc::handle_owned() - before, 1); // `y`: `x` is the manager's
+/// # drop(y);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn handle_owned() -> usize {
     (0..registry::extent())
         .filter(|&index| {

@@ -49,6 +49,15 @@ impl Key {
     }
 
     /// As one number, for a foreign interface.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Key, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// let number: u64 = x.key().as_ffi(); // through a foreign interface, and back
+    /// let found = Tensor::from_registry(Key::from_ffi(number));
+    /// assert!(found.is_some_and(|found| found.is_same(&x)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn as_ffi(self) -> u64 {
         self.0.get()
     }

@@ -153,6 +153,16 @@ pub struct Growth {
 
 impl Growth {
     /// Whether nothing grew; bytes that are kept for reuse aside.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, memory};
+    /// let before = memory::mark();
+    /// let x = Tensor::zeros(256, DType::F32, &Device::Cpu)?;
+    /// assert!(!before.diff().is_empty());
+    /// drop(x);
+    /// assert!(before.diff().is_empty());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && (self.saved_values, self.saved_bytes) == (0, 0) && self.workspaces.is_empty()
     }

@@ -25,6 +25,14 @@ thread_local! {
 
 /// The least time between two collections that ndgc begins by itself, periodic or occasional: 100 milliseconds at
 /// first, at least 1. Returns the one before.
+///
+/// ```
+/// # use ndgc::gc;
+/// # use std::time::Duration;
+/// assert_eq!(gc::set_auto_gc_window(5000), Duration::from_millis(100));
+/// assert_eq!(gc::auto_gc_window(), Duration::from_secs(5));
+/// # gc::set_auto_gc_window(100);
+/// ```
 pub fn set_auto_gc_window(millis: u64) -> Duration {
     let before = window::set_window(millis);
     // A forked child has no such thread, and another one of the parent may have had the lock.
@@ -95,6 +103,13 @@ pub fn is_periodic_gc_active() -> bool {
 
 /// Lets each thread collect after so many of its calls, if the window has passed: what died on all threads. 0, as at
 /// first, for never. Looked at every 64 calls. Returns the number before.
+///
+/// ```
+/// # use ndgc::gc;
+/// assert_eq!(gc::set_occasional_gc_frequency(10_000), 0);
+/// assert_eq!(gc::occasional_gc_frequency(), 10_000);
+/// # gc::set_occasional_gc_frequency(0);
+/// ```
 pub fn set_occasional_gc_frequency(calls: u32) -> u32 {
     window::set_frequency(calls)
 }
@@ -106,6 +121,15 @@ pub fn occasional_gc_frequency() -> u32 {
 
 /// Collects now: closes what is dead on all threads, with the switch on also what managers keep of it, and gives what
 /// the host's pool keeps for reuse back to the system. Returns the bytes given back. 0 in a forked child.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, gc};
+/// drop(Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?);
+/// assert!(gc::invoke_gc() >= 1 << 20); // it was dead; its bytes are the system's again
+/// assert_eq!(Device::Cpu.memory().active, 0);
+/// assert!(gc::since_last_gc().is_some());
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn invoke_gc() -> u64 {
     if switch::check("gc::invoke_gc").is_err() {
         return 0;
