@@ -325,6 +325,15 @@ impl Device {
 /// A forked child has none, and sets nothing: somebody may have had a lock when it was forked, and has it for ever.
 impl Device {
     /// Bytes in use and kept.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let before = Device::Cpu.memory();
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// let _row = x.get(0)?; // of the same storage
+    /// assert_eq!(Device::Cpu.memory().active - before.active, 24);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn memory(&self) -> MemoryStats {
         if system::is_forked_child() {
             return MemoryStats::default();
@@ -351,6 +360,15 @@ impl Device {
     }
 
     /// Takes the peak as of now.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?.close();
+    /// assert!(Device::Cpu.memory().peak >= 1 << 20);
+    /// Device::Cpu.reset_peak();
+    /// assert!(Device::Cpu.memory().peak < 1 << 20);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn reset_peak(&self) {
         if system::is_forked_child() {
             return;
@@ -380,6 +398,14 @@ impl Device {
     ///
     /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device: `800m`, `2g`, `50%` of the memory that
     /// there is, or `none`, as without it.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let before = Device::Cpu.set_limit(Some(1 << 20));
+    /// let refused = Tensor::zeros(2 << 20, DType::U8, &Device::Cpu);
+    /// assert!(matches!(refused, Err(Error::OutOfMemory(_))));
+    /// Device::Cpu.set_limit(before);
+    /// ```
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         if system::is_forked_child() {
             return None;

@@ -34,6 +34,19 @@ impl MmapedSafetensors {
 
     /// Maps several files and reads their headers.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor, safetensors::MmapedSafetensors};
+    /// let path = std::env::temp_dir().join(format!("ndgc-mapped-{}.safetensors", std::process::id()));
+    /// Tensor::new(&[1f32, 2.], &Device::Cpu)?.save_safetensors("w", &path)?;
+    /// // SAFETY: nobody else knows of the file.
+    /// let weights = unsafe { MmapedSafetensors::multi(&[&path])? };
+    /// let w = weights.load("w", &Device::Cpu)?; // the file's own bytes: nothing is copied
+    /// assert_eq!(w.to_vec1::<f32>()?, [1., 2.]);
+    /// assert!(matches!(w.affine_(2., 0.), Err(Error::ReadOnly { .. })));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::File`].
     ///
@@ -124,6 +137,19 @@ impl VarBuilder<'_> {
 impl WorkspaceConfigBuilder {
     /// The file of a mapped workspace. It is made if it is not there, is as long as it is or as `initial_size`,
     /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, LocationPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let path = std::env::temp_dir().join(format!("ndgc-workspace-{}", std::process::id()));
+    /// let builder = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap).initial_size(4096);
+    /// // SAFETY: nobody else knows of the file.
+    /// let config = unsafe { builder.temp_file_path(&path) }.build()?;
+    /// Workspace::cycle("FILE", &config, || Tensor::ones(3, DType::F32, &Device::Cpu).map(drop))?;
+    /// let found = Workspace::cycle("FILE", &config, || Tensor::empty(3, DType::F32, &Device::Cpu)?.to_vec1::<f32>())?;
+    /// assert_eq!(found, [1.; 3]); // what the file has there
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Safety
     /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and

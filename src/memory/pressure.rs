@@ -442,6 +442,14 @@ impl Device {
     /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
     /// Returns how many; 0 in a forked child. What other threads keep for their small arrays comes with their ends.
     /// [`memory::trim`](trim) gives less or more.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// drop(Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?); // dead
+    /// assert!(Device::Cpu.clear_cache() >= 1 << 20);
+    /// assert_eq!(Device::Cpu.memory().cached, 0);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn clear_cache(&self) -> u64 {
         trim(self, Trim::Cache)
     }
@@ -544,8 +552,15 @@ impl NdManager {
 /// behind when it failed is dead, and the next run's first request that finds no memory takes it.
 ///
 /// ```
-/// # use ndgc::{DType, Device, Tensor, memory};
-/// let x = memory::with_oom_retry(3, || Tensor::ones((16, 16), DType::F32, &Device::Cpu))?;
+/// # use ndgc::{Budget, DType, Device, NdManager, memory};
+/// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+/// tenant.set_budget(Budget::new().max_bytes(1000))?;
+/// let mut runs = 0;
+/// let x = memory::with_oom_retry(3, || {
+///     runs += 1;
+///     tenant.zeros(4000 / runs, DType::U8) // a smaller batch each time
+/// })?;
+/// assert_eq!((runs, x.elem_count()), (4, 1000));
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 ///
@@ -615,6 +630,19 @@ const REPORTS_MAX: u64 = 16;
 /// `ndgc-<process>-<number>.txt`, which is never one that is there: the error, version, limits, where bytes may spill
 /// to, statistics, budgets and what is charged to them, managers and their arrays, workspaces, and the lines of the
 /// source that made what lives. At most 16 of a process.
+///
+/// ```
+/// # use ndgc::{Budget, DType, Device, NdManager, memory};
+/// let folder = std::env::temp_dir().join(format!("ndgc-reports-{}", std::process::id()));
+/// memory::set_crash_report(Some(&folder));
+/// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+/// tenant.set_budget(Budget::new().max_bytes(100))?;
+/// assert!(tenant.zeros(1000, DType::U8).is_err());
+/// assert_eq!(std::fs::read_dir(&folder)?.count(), 1);
+/// # memory::set_crash_report(None);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn set_crash_report(folder: Option<&Path>) -> Option<PathBuf> {
     REPORTS.set(folder)
 }
@@ -646,6 +674,16 @@ fn new_report(folder: &Path, mut number: u64) -> std::io::Result<File> {
 /// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits, where
 /// bytes may spill to, statistics, budgets of the process, and managers with their arrays, workspaces and lines of a
 /// device.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, memory};
+/// let model = NdManager::new_base_manager(&Device::Cpu)?;
+/// model.set_name("model");
+/// let _w = model.zeros(1024, DType::F32)?;
+/// let report = memory::crash_report(&Device::Cpu);
+/// assert!(report.contains("NDManager(model) resource count: 1, 1 array, 4.00 KiB"), "{report}");
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn crash_report(device: &Device) -> String {
     let memory = device.memory();

@@ -143,6 +143,15 @@ impl Recording {
 
     /// Writes it as text, with small numbers.
     ///
+    /// ```
+    /// # use ndgc::memory::Recording;
+    /// let recording = Recording::read("+ 7 100\n- 7\n+ 9 200\n".as_bytes())?;
+    /// let mut file: Vec<u8> = Vec::new(); // or whatever else takes bytes
+    /// recording.write(&mut file)?;
+    /// assert_eq!(file, b"+ 0 100\n- 0\n+ 0 200\n"); // a number is free again with its bytes
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of `out`.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -199,6 +208,21 @@ impl Recording {
 impl Timeline {
     /// The requests for bytes that it has, with their ends: of arrays, and of blocks of workspaces. Of a
     /// [sampled](Timeline::sample) one it is those that were noted.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, memory};
+    /// memory::set_trace(memory::TraceMode::Full);
+    /// # memory::clear_trace();
+    /// let x = Tensor::zeros(1000, DType::U8, &Device::Cpu)?;
+    /// x.close();
+    /// let y = Tensor::zeros(2000, DType::U8, &Device::Cpu)?;
+    /// memory::set_trace(memory::TraceMode::Off);
+    /// let recording = memory::timeline().recording();
+    /// let replayed = recording.replay(memory::ReplayPool::System, 1);
+    /// assert_eq!((recording.requests(), replayed.peak_live), (2, 2000)); // never both at once
+    /// # drop(y);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn recording(&self) -> Recording {
         let mut building = Building::default();
         for step in self.steps() {
@@ -255,6 +279,14 @@ impl Replayed {
     }
 
     /// The most that was reserved, to the most that was alive; 1 of nothing.
+    ///
+    /// ```
+    /// # use ndgc::memory::{Recording, ReplayPool};
+    /// let recording = Recording::read("+ 1 1024\n".as_bytes())?;
+    /// let replayed = recording.replay(ReplayPool::System, 1);
+    /// assert_eq!(replayed.overhead(), 4.); // the system gives whole pages, of 4 KiB
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn overhead(&self) -> f64 {
         if self.peak_live == 0 { 1. } else { self.peak_reserved as f64 / self.peak_live as f64 }
     }

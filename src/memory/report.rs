@@ -125,6 +125,15 @@ impl ManagerReport {
 
     /// Its own arrays by the line that made them, most bytes first. [`memory::lines`](crate::memory::lines()) has those
     /// of the process.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager, Result};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let _kept: Vec<_> = [10usize, 1000].into_iter().map(|n| manager.zeros(n, DType::U8)).collect::<Result<_>>()?;
+    /// let lines = manager.report().by_line();
+    /// assert_eq!((lines.len(), lines[0].arrays, lines[0].bytes), (1, 2, 1010));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn by_line(&self) -> Vec<Line> {
         let mut lines = Lines::default();
         for array in &self.arrays {
@@ -215,6 +224,19 @@ impl fmt::Display for ManagerReport {
 /// # Reports: what it holds
 impl NdManager {
     /// What it and the managers below it hold, as data.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let layer = model.child("layer")?;
+    /// let w = layer.zeros((2, 3), DType::F32)?;
+    /// w.set_name("w")?;
+    /// let report = model.report();
+    /// assert_eq!((report.own_bytes(), report.total_bytes(), report.total_arrays()), (0, 24, 1));
+    /// let found = &report.managers[0].arrays[0];
+    /// assert_eq!((found.name.as_deref(), found.handles), (Some("w"), 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn report(&self) -> ManagerReport {
         self.report_of(LEVELS_MAX + 1)
     }
@@ -277,11 +299,31 @@ impl NdManager {
 
     /// What it and the managers below it hold, as text: a line for each manager, and below it one for each array
     /// with key, name, dtype, shape, bytes, handles, age and the place in the source where it was made.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let mask = manager.zeros((2, 3), DType::F32)?;
+    /// mask.set_name("mask")?;
+    /// drop(mask); // with the switch off, the manager keeps it
+    /// let dump = manager.debug_dump();
+    /// assert!(dump.contains("`mask` f32 [2, 3], 24 B, 0 handles"), "{dump}");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn debug_dump(&self) -> String {
         self.report().to_string()
     }
 
     /// Bytes of its own arrays, each storage once.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = manager.zeros((2, 3), DType::F32)?;
+    /// let _row = x.get(0)?; // of the same storage
+    /// assert_eq!((manager.array_count(), manager.bytes_used()), (2, 24));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn bytes_used(&self) -> u64 {
         self.report().own_bytes()
     }

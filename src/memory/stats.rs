@@ -92,6 +92,13 @@ impl Stats {
     }
 
     /// All of them, by name.
+    ///
+    /// ```
+    /// # use ndgc::{Device, memory};
+    /// let stats = memory::stats(&Device::Cpu);
+    /// let pool: Vec<&str> = stats.iter().map(|(name, _)| name).filter(|name| name.starts_with("pool.")).collect();
+    /// assert_eq!(pool, ["pool.hits", "pool.misses"]);
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }

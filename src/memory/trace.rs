@@ -203,6 +203,19 @@ pub fn set_trace(mode: TraceMode) -> TraceMode {
 
 /// Sets the bytes that the ring of each thread may take, 8 MiB at first: 40 a record. Those of all threads that ended
 /// may take eight times as much together; the oldest go first. Returns the number before.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// assert_eq!(memory::set_trace_bytes(4000), 8 << 20); // the last 100 records of each thread
+/// memory::set_trace(memory::TraceMode::Full);
+/// for _ in 0..200 {
+///     Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+/// }
+/// # memory::set_trace(memory::TraceMode::Off);
+/// assert!(memory::timeline().lost >= 100);
+/// # memory::set_trace_bytes(8 << 20);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub fn set_trace_bytes(bytes: usize) -> usize {
     // Relaxed: a setting.
     RING.swap(bytes, Ordering::Relaxed)

@@ -24,6 +24,14 @@ impl Timeline {
     /// bytes of each manager and workspace on each device, each span as an asynchronous one under its line, and the
     /// events. Counters are of all arrays, also where one in many was noted.
     ///
+    /// ```
+    /// # use ndgc::memory;
+    /// let mut file: Vec<u8> = Vec::new(); // or std::fs::File::create("run.json")?
+    /// memory::timeline().write_chrome_json(&mut file)?;
+    /// assert!(file.starts_with(b"{\"displayTimeUnit\":"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of `out`.
     pub fn write_chrome_json(&self, out: &mut impl Write) -> io::Result<()> {
@@ -56,6 +64,19 @@ impl Timeline {
 
     /// The bytes alive at the end, as folded stacks for flame graphs: `owner;line bytes` in each line, by name, with
     /// the device before the owner where it is not the host.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager, memory};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// model.set_name("model");
+    /// memory::set_trace(memory::TraceMode::Full);
+    /// # memory::clear_trace();
+    /// let _w = model.zeros(1024, DType::F32)?;
+    /// memory::set_trace(memory::TraceMode::Off);
+    /// let stacks = memory::timeline().to_folded(); // model;src/main.rs:5:16 4096
+    /// assert!(stacks.starts_with("model;") && stacks.ends_with(" 4096\n"), "{stacks}");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn to_folded(&self) -> String {
         // A semicolon ends a frame, and a line break the stack.
         let plain = |c: char| if c.is_control() { ' ' } else { c };

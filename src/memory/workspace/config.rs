@@ -265,6 +265,16 @@ impl WorkspaceConfigBuilder {
     }
 
     /// What becomes of a request that it has no room for.
+    ///
+    /// ```
+    /// # use ndgc::{AllocationPolicy, DType, Device, Error, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().initial_size(4096).policy_allocation(AllocationPolicy::Strict);
+    /// let _cycle = Workspace::enter("STEP", &builder.policy_spill(SpillPolicy::Fail).build()?)?;
+    /// let _x = Tensor::zeros(4000, DType::U8, &Device::Cpu)?;
+    /// let Err(Error::WorkspaceFull(told)) = Tensor::zeros(100, DType::U8, &Device::Cpu) else { panic!("no room") };
+    /// assert_eq!((told.size, told.requested), (4096, 100));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn policy_spill(mut self, policy: SpillPolicy) -> Self {
         self.config.spill = policy;
         self
@@ -283,6 +293,20 @@ impl WorkspaceConfigBuilder {
     }
 
     /// What the end of a cycle does to its arrays.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, ResetPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached);
+    /// let ring = builder.initial_size(4096).overallocation_limit(2.).build()?; // two blocks beside the first
+    /// let mut batches = Vec::new();
+    /// for _ in 0..4 {
+    ///     let _cycle = Workspace::enter("RING", &ring)?;
+    ///     batches.push(Tensor::zeros(1024, DType::F32, &Device::Cpu)?);
+    /// }
+    /// assert!(!batches[0].is_open()); // the ring came round to it
+    /// assert!(batches[1..].iter().all(Tensor::is_open));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn policy_reset(mut self, policy: ResetPolicy) -> Self {
         self.config.reset = policy;
         self
@@ -315,12 +339,35 @@ impl WorkspaceConfigBuilder {
 
     /// The most bytes that the block may have, slack included; 0 for any number. What spills beside it is bounded by
     /// [`Workspace::set_budget`](crate::Workspace::set_budget).
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::builder().max_size(4096).build()?)?;
+    /// for _ in 0..2 {
+    ///     let _cycle = step.activate()?;
+    ///     Tensor::zeros(2048, DType::F32, &Device::Cpu)?; // 8 KiB: there is no room for it
+    /// }
+    /// assert_eq!((step.stats().size, step.stats().last_cycle), (4096, 8192));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.config.max_size = bytes;
         self
     }
 
     /// Cycles that [`LearningPolicy::OverTime`] learns from; with 0 it learns when the workspace is told to.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, LearningPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().policy_learning(LearningPolicy::OverTime).overallocation_limit(0.);
+    /// let step = Workspace::for_current_thread("STEP", &builder.cycles_before_initialization(2).build()?)?;
+    /// for bytes in [1024, 4096, 2048] {
+    ///     let _cycle = step.activate()?;
+    ///     Tensor::zeros(bytes, DType::U8, &Device::Cpu)?;
+    /// }
+    /// assert_eq!(step.stats().size, 4096); // the larger need of the first two cycles
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn cycles_before_initialization(mut self, cycles: u32) -> Self {
         self.config.cycles_before_initialization = cycles;
         self
@@ -328,6 +375,17 @@ impl WorkspaceConfigBuilder {
 
     /// The slack of [`AllocationPolicy::Overallocate`]: a fraction of the need; of a circular workspace the number
     /// of further blocks, a whole one from 1.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().overallocation_limit(0.5).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// let cycle = step.activate()?;
+    /// Tensor::zeros(4096, DType::U8, &Device::Cpu)?;
+    /// cycle.leave();
+    /// assert_eq!(step.stats().size, 6144); // what the cycle needed, and half of that
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn overallocation_limit(mut self, limit: f64) -> Self {
         self.config.overallocation_limit = limit;
         self
@@ -343,12 +401,30 @@ impl WorkspaceConfigBuilder {
     /// Cycles in a row that needed less than half of the block, after which it shrinks to what they needed, with
     /// slack; `None`: it never does. A size that was neither learned nor grown to stays if nothing is to be
     /// learned, and so does a mapped one.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().overallocation_limit(0.).shrink_after(2).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// for bytes in [4096, 512, 1024] {
+    ///     let _cycle = step.activate()?;
+    ///     Tensor::zeros(bytes, DType::U8, &Device::Cpu)?;
+    /// }
+    /// assert_eq!(step.stats().size, 1024); // the larger need of the last two cycles
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn shrink_after(mut self, cycles: impl Into<Option<u32>>) -> Self {
         self.config.shrink_after = cycles.into();
         self
     }
 
     /// The settings.
+    ///
+    /// ```
+    /// # use ndgc::{Error, WorkspaceConfig};
+    /// let contradiction = WorkspaceConfig::builder().initial_size(2 << 20).max_size(1 << 20).build();
+    /// assert!(matches!(contradiction, Err(Error::WorkspaceConfig { setting: "initial_size", .. })));
+    /// ```
     ///
     /// # Errors
     /// [`Error::WorkspaceConfig`] for the first setting that contradicts another, or is outside its range.

@@ -378,6 +378,17 @@ impl Workspace {
 
     /// Begins a cycle, as [`Workspace::enter`] does.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?; // made, not entered
+    /// let cycle = step.activate()?;
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// assert!(step.is_open() && x.is_open());
+    /// cycle.leave(); // or its drop
+    /// assert!(!step.is_open() && !x.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if it was destroyed; [`Error::Forked`].
     #[track_caller]
@@ -394,6 +405,19 @@ impl Workspace {
     /// Lets an open workspace take arrays again, for its running cycle, until the answer is dropped: inside another
     /// one, or in a [`Workspace::scope_out`]. In [`DebugMode::BypassEverything`] arrays are made as if no workspace
     /// were open.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let epoch = Workspace::enter("EPOCH", &WorkspaceConfig::default())?;
+    /// let step = Workspace::enter("STEP", &WorkspaceConfig::default())?;
+    /// let again = epoch.borrow()?;
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?; // of the cycle of EPOCH
+    /// again.leave();
+    /// let y = Tensor::zeros(3, DType::F32, &Device::Cpu)?; // of that of STEP
+    /// step.leave();
+    /// assert!(x.is_open() && !y.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not open, is borrowed right now, or was destroyed; [`Error::Forked`].
@@ -455,6 +479,19 @@ impl Workspace {
     /// Makes its block, as large as it learned (`initializeWorkspace` of ND4J). Nothing happens if it learned nothing
     /// yet.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, LearningPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().policy_learning(LearningPolicy::OverTime).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// let cycle = step.activate()?;
+    /// Tensor::zeros(4096, DType::U8, &Device::Cpu)?;
+    /// cycle.leave();
+    /// assert_eq!(step.stats().size, 0); // it learns when it is told to
+    /// step.initialize()?;
+    /// assert!(step.stats().size >= 4096);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed; [`Error::OutOfMemory`]; [`Error::File`] of a mapped one.
     #[track_caller]
@@ -474,6 +511,17 @@ impl Workspace {
     /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while
     /// cycles are leased.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// for bytes in [1 << 20, 1 << 10] {
+    ///     let _cycle = step.activate()?;
+    ///     Tensor::zeros(bytes, DType::U8, &Device::Cpu)?;
+    /// }
+    /// assert!(step.trim()? > 1 << 20); // the block of the first cycle, with its slack
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed.
     #[track_caller]
@@ -491,6 +539,22 @@ impl Workspace {
     /// Keeps the running cycle of a circular workspace for as long as the answer lives: the ring goes round it, and
     /// what has no room is pinned beside it. For batches that are handed to another thread. The lease holds nothing
     /// where [`DebugMode::BypassEverything`] left no cycle to keep: the arrays are no workspace's then.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, ResetPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached);
+    /// let ring = builder.initial_size(4096).overallocation_limit(1.).build()?; // two blocks
+    /// let make = || Tensor::zeros(1024, DType::F32, &Device::Cpu);
+    /// let cycle = Workspace::enter("RING", &ring)?;
+    /// let (batch, lease) = (make()?, cycle.lease()?);
+    /// cycle.leave();
+    /// for _ in 0..5 {
+    ///     Workspace::cycle("RING", &ring, || make().map(drop))?;
+    /// }
+    /// assert!(batch.is_open()); // the ring goes round it until the lease drops
+    /// # drop(lease);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not circular, not open, or destroyed.
@@ -520,6 +584,16 @@ impl Workspace {
 
     /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends.
     /// Leased cycles, and those after the first of them, stay until their leases are gone.
+    ///
+    /// ```
+    /// # use ndgc::{Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().initial_size(1 << 20).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// step.destroy()?;
+    /// assert_eq!(step.stats().size, 0);
+    /// assert!(step.activate().is_err() && Workspace::find("STEP").is_none());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or was destroyed.
@@ -586,6 +660,19 @@ impl Workspace {
 /// # Reports, and modes for finding faults
 impl Workspace {
     /// What it is and has done.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// for _ in 0..10 {
+    ///     let _cycle = step.activate()?;
+    ///     Tensor::zeros(1024, DType::F32, &Device::Cpu)?;
+    /// }
+    /// let stats = step.stats();
+    /// assert_eq!((stats.cycles, stats.last_cycle), (10, 4096));
+    /// assert_eq!(stats.system_allocations, 2); // in the first cycle, and for the block that it made known
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn stats(&self) -> WorkspaceStats {
         let (arena, tally) = (&self.arena, self.arena.tally());
         let is_mapped = arena.config.policy_location() == config::LocationPolicy::Mmap;

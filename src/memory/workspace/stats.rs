@@ -89,7 +89,8 @@ pub struct WorkspaceStats {
     pub id: String,
     /// The device whose arrays it takes.
     pub device: String,
-    /// Where the bytes lie, in words: `ram`, `mapped file`, or `ram of the host` for host-only arrays of a device.
+    /// Where the bytes lie, in words: `ram`, which is the device's own memory, or `mapped file`; of host-only arrays
+    /// `ram (host-only)` on the host, and `ram of the host (host-only)` for those of another device.
     pub location: &'static str,
     /// Whether a cycle runs.
     pub open: bool,

@@ -509,6 +509,17 @@ impl Proxy {
     /// `deleter` is called once: when the last array, view or saved value has gone, on the thread that closes it; or at
     /// once if this call fails. On other devices than the host what was submitted ends before.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let mut numbers = vec![1f32, 2., 3.];
+    /// let first = numbers.as_mut_ptr();
+    /// // SAFETY: the vector is the deleter's, and is used by nobody else until that is called.
+    /// let x = unsafe { Tensor::from_blob(first, 3, None, &Device::Cpu, move || drop(numbers))? };
+    /// x.affine_(2., 0.)?; // in the vector's memory
+    /// assert_eq!(x.to_vec1::<f32>()?, [2., 4., 6.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] if `ptr` is null or not aligned for the dtype, or there is not a stride for each axis; for a
     /// simulated device, which has no addresses; [`Error::SizeOverflow`]; as [`Proxy::zeros`].

@@ -110,6 +110,16 @@ impl GradStore {
     }
 
     /// Takes a gradient out.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var};
+    /// let x = Var::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let mut grads = x.sqr()?.sum_all()?.backward()?;
+    /// let grad = grads.remove(&x).expect("the sum depends on it");
+    /// drop(grads); // ends those that it has
+    /// assert_eq!(grad.to_vec1::<f32>()?, [2., 4.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn remove(&mut self, variable: &Proxy) -> Option<Proxy> {
         self.grads.remove(&key_of(variable)?).map(|(_, grad)| grad)
     }
@@ -252,6 +262,17 @@ impl Proxy {
 
     /// As [`Proxy::backward`], for the last time: what was saved for a gradient ends as soon as it was used, where no
     /// other handle leads to it, so that values and gradients need not all live at once.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var, graph_report};
+    /// let x = Var::new(&[0f32, 1.], &Device::Cpu)?;
+    /// let loss = x.exp()?.sum_all()?; // keeps e^x
+    /// assert_eq!(graph_report().saved_bytes, 8);
+    /// let grads = loss.backward_once()?; // uses the loss up, and what was kept for it
+    /// # ndgc::gc::collect();
+    /// assert_eq!((graph_report().saved_bytes, grads.len()), (0, 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::backward`].

@@ -41,6 +41,16 @@ impl Var {
     /// A variable with a copy of the array's values and the array's owner; the variable itself, if the array is one. No
     /// workspace takes it: of an array of one, its handles own the variable.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager, Var};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let start = model.ones(3, DType::F32)?;
+    /// let w = Var::from_tensor(&start)?;
+    /// assert!(w.is_variable() && !w.is_same(&start)); // a copy
+    /// assert_eq!((w.manager()?.uuid(), model.array_count()), (model.uuid(), 2));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
     #[track_caller]
@@ -211,6 +221,15 @@ impl Var {
     }
 
     /// Replaces the values by those of an array of the same shape and dtype, in place.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Var};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?;
+    /// let same = w.clone();
+    /// w.set(&Tensor::zeros(3, DType::F32, &Device::Cpu)?)?;
+    /// assert_eq!(same.to_vec1::<f32>()?, [0.; 3]); // in place, for all handles
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::copy_`].

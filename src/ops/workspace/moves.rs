@@ -83,6 +83,17 @@ impl Proxy {
     /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, is
     /// given as it is.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::default();
+    /// let epoch = Workspace::enter("EPOCH", &config)?;
+    /// let best = Workspace::cycle("STEP", &config, || Tensor::new(&[1f32, 2.], &Device::Cpu)?.leverage_to("EPOCH"))?;
+    /// assert_eq!(best.to_vec1::<f32>()?, [1., 2.]); // STEP ended
+    /// epoch.leave();
+    /// assert!(!best.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if there is none of this name, or it is not open; [`Error::LeakedArray`];
     /// [`Error::StaleArray`]; as of a copy.
