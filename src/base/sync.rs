@@ -18,10 +18,10 @@ use std::thread::LocalKey;
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 /// `std::cell::UnsafeCell` with the closure interface of loom's, so that loom sees every access.
 #[cfg(not(loom))]
@@ -48,12 +48,12 @@ impl<T> UnsafeCell<T> {
 /// A reference to something that lives for ever, or none, that threads exchange.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub(crate) struct AtomicRef<T: 'static>(std::sync::atomic::AtomicPtr<T>, std::marker::PhantomData<&'static T>);
+pub(crate) struct AtomicRef<T: 'static>(AtomicPtr<T>, std::marker::PhantomData<&'static T>);
 
 #[cfg(not(loom))]
 impl<T: Sync> AtomicRef<T> {
     pub(crate) const fn none() -> Self {
-        AtomicRef(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()), std::marker::PhantomData)
+        AtomicRef(AtomicPtr::new(std::ptr::null_mut()), std::marker::PhantomData)
     }
 
     #[inline(always)]

@@ -24,10 +24,9 @@
 
 #![allow(unsafe_code)]
 
-#[cfg(not(loom))]
-use std::sync::{Arc, atomic::AtomicPtr};
+use std::sync::Arc;
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// Readable by whoever announced it.
 pub(crate) const OPEN: u64 = 1;
@@ -59,7 +58,6 @@ pub(crate) const SHARED: u64 = 1024;
 pub(crate) const GUARDED: u64 = 4096;
 
 /// What is shown of the array is not what it was made with (`Shown`).
-#[cfg(not(loom))]
 pub(crate) const TURNED: u64 = 2048;
 
 /// Handles of one array.
@@ -360,7 +358,6 @@ impl<P> Slot<P> {
 /// What the handles of a slot's array tell of it, beside the body: written while the slot has no proxy, before `open`
 /// and before `recycle`; in between only read, through a borrowed proxy. The first value first: its place in the slot's
 /// lines of the cache is chosen (`registry.rs`).
-#[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shown<F> {
@@ -370,10 +367,8 @@ pub(crate) struct Shown<F> {
 }
 
 // SAFETY: written by the one thread that has the slot while it has no proxy (`change`); read by several at once.
-#[cfg(not(loom))]
 unsafe impl<F: Send + Sync> Sync for Shown<F> {}
 
-#[cfg(not(loom))]
 impl<F> Shown<F> {
     pub(crate) fn new(first: F) -> Self {
         Shown { first: UnsafeCell::new(first), now: AtomicPtr::new(std::ptr::null_mut()) }

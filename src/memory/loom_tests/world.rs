@@ -1,14 +1,15 @@
-//! One slot, its owner, two threads' hazard records and the queue, with the sequences of `registry.rs`.
+//! One slot with its metadata, its owner, two threads' hazard records and the queue, with the sequences of
+//! `registry.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Tally;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::sync::{AtomicU32, Ordering, wait_turn};
+use crate::base::sync::{AtomicU32, Ordering, UnsafeCell, wait_turn};
 use crate::memory::{
     hazard::{Hazards, announced, heavy},
     queue::{LANES, Queue},
-    slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Slot, generation_of},
+    slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Shown, Slot, TURNED, generation_of},
 };
 
 /// As in `owner.rs`.
@@ -44,6 +45,16 @@ pub(super) enum Fault {
     NoGuard,
     /// It tells them after the barrier.
     LateGuard,
+    /// Who finishes a close recycles the slot, though somebody has a handle.
+    RecycleUnderAHandle,
+    /// Who has a key takes whatever handle it finds, without a look at the generation.
+    NoLookAtTheGeneration,
+    /// A new array's metadata is written when its slot is open already.
+    ShowAfterOpening,
+    /// An exchange writes over what is shown, instead of showing something else.
+    ExchangeInPlace,
+    /// An exchange gives up what the one before it showed, and does not leave it until the slot is recycled.
+    ForgetAtTheNextExchange,
 }
 
 /// A body; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
@@ -56,6 +67,43 @@ impl Drop for Canary {
     }
 }
 
+/// What is left of metadata that was given up.
+const GONE: u32 = 0;
+/// Parts of metadata: dtype, layout, device.
+const PARTS: usize = 3;
+const DEVICE: usize = 2;
+
+/// What an array is like: one number in all parts, so that a mix of two is seen. Each part is a cell for loom, which
+/// sees what is read by a reference that was got long before.
+#[derive(Debug)]
+pub(super) struct Told([UnsafeCell<u32>; PARTS]);
+
+// SAFETY: the parts are for loom to judge.
+#[allow(unsafe_code)]
+unsafe impl Sync for Told {}
+
+impl Told {
+    fn new(number: u32) -> Self {
+        Told(std::array::from_fn(|_| UnsafeCell::new(number)))
+    }
+
+    #[allow(unsafe_code)]
+    fn read(&self, part: usize) -> u32 {
+        // SAFETY: for loom to judge.
+        self.0[part].with(|at| unsafe { *at })
+    }
+
+    #[allow(unsafe_code)]
+    fn write(&self, part: usize, number: u32) {
+        // SAFETY: for loom to judge.
+        self.0[part].with_mut(|at| unsafe { *at = number });
+    }
+
+    fn write_all(&self, number: u32) {
+        (0..PARTS).for_each(|part| self.write(part, number));
+    }
+}
+
 /// The thread that makes arrays, and one that does not.
 pub(super) const MAKER: usize = 0;
 pub(super) const STRANGER: usize = 1;
@@ -63,6 +111,12 @@ pub(super) const STRANGER: usize = 1;
 /// The registry of one slot.
 pub(super) struct World {
     pub(super) slot: Slot<Canary>,
+    /// What its array is like: the number of the slot's life, until an exchange has another number shown.
+    shown: Shown<Told>,
+    /// What exchanges showed: there until the end of a model, so that who reads it too late finds that it was given up.
+    later: Mutex<Vec<Arc<Told>>>,
+    /// Whether who recycles the slot the first time makes its next array at once.
+    reuses: bool,
     /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next. Or its handles.
     owner: AtomicU32,
     /// Makes loom look at both orders of a read and a write of the body; it orders nothing.
@@ -79,9 +133,12 @@ pub(super) struct World {
 
 impl World {
     /// An open array of a manager, with one handle. The generation is 1.
-    pub(super) fn new(fault: Fault) -> Arc<Self> {
+    pub(super) fn new(fault: Fault, reuses: bool) -> Arc<Self> {
         let world = World {
             slot: Slot::new(),
+            shown: Shown::new(Told::new(GONE)),
+            later: Mutex::default(),
+            reuses,
             owner: AtomicU32::new(NOBODY),
             touched: AtomicU32::new(0),
             records: [Hazards::new(), Hazards::new()],
@@ -98,7 +155,15 @@ impl World {
 
     /// `registry::create`, after a slot was found.
     pub(super) fn create(&self) {
+        // Of this life; the slot is this thread's alone.
+        let show = || self.shown.change(|told| told.write_all(self.recycled() as u32 + 1));
+        if self.fault != Fault::ShowAfterOpening {
+            show();
+        }
         let generation = self.slot.open(self.canary());
+        if self.fault == Fault::ShowAfterOpening {
+            show();
+        }
         self.owner.store(generation, Ordering::Release);
     }
 
@@ -136,6 +201,61 @@ impl World {
         #[allow(unsafe_code)]
         let _canary: &Canary = unsafe { self.slot.body() };
         self.touched.load(Ordering::Relaxed);
+    }
+
+    /// `registry::metadata`: what a handle tells of its array. The caller has one, also where a key found it or the
+    /// array is closed.
+    pub(super) fn told(&self) -> &Told {
+        self.shown.get(self.slot.state())
+    }
+
+    /// The number in all parts of metadata, which the caller got by a handle that he still has.
+    pub(super) fn number_of(&self, told: &Told) -> u32 {
+        let number = told.read(0);
+        // Others may go on between the parts.
+        self.touched.load(Ordering::Relaxed);
+        assert_ne!(number, GONE, "what is told is there");
+        assert!((1..PARTS).all(|part| told.read(part) == number), "what is told is of one array");
+        number
+    }
+
+    /// As [`World::told`], and as [`World::number_of`].
+    pub(super) fn look(&self) -> u32 {
+        self.number_of(self.told())
+    }
+
+    /// What an exchange does with the metadata (`MetadataCell::turn`), by one who has a handle; one at a time.
+    pub(super) fn turn(&self, number: u32) {
+        if self.fault == Fault::ExchangeInPlace {
+            self.shown.change(|told| told.write_all(number));
+            return;
+        }
+        if self.fault == Fault::ForgetAtTheNextExchange {
+            self.forget_later();
+        }
+        let told = Arc::new(Told::new(number));
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&told));
+        self.shown.turn(&told);
+        self.slot.set(TURNED);
+    }
+
+    /// `metadata::forget_later`.
+    fn forget_later(&self) {
+        let later = self.later.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        later.iter().for_each(|told| told.write_all(GONE));
+    }
+
+    /// `registry::upgrade`: a handle by a key of this generation, if its array is open. The caller gives it back by
+    /// `drop_proxy`.
+    pub(super) fn find(&self, me: usize, generation: u32) -> bool {
+        let Some(found) = self.slot.upgrade() else { return false };
+        let is_open = |state: u64| generation_of(state) == generation && state & OPEN != 0;
+        let is_right = generation_of(found) == generation && is_open(self.slot.state());
+        if !is_right && self.fault != Fault::NoLookAtTheGeneration {
+            self.drop_proxy(me);
+            return false;
+        }
+        true
     }
 
     /// `registry::release`.
@@ -243,7 +363,7 @@ impl World {
         self.touched.store(1, Ordering::Relaxed);
         if let Some(body) = self.slot.finish(generation) {
             drop(body);
-            if self.slot.finished() {
+            if self.slot.finished() || self.fault == Fault::RecycleUnderAHandle {
                 self.recycle();
             }
         }
@@ -301,10 +421,17 @@ impl World {
         true
     }
 
+    /// `registry::vacate`; and what the thread that has the slot then does with it sooner or later.
     fn recycle(&self) {
         self.touched.store(1, Ordering::Relaxed);
+        // `MetadataCell::hide`; what else is shown the next array's is written over.
+        self.forget_later();
+        self.shown.change(|told| told.write(DEVICE, GONE));
         self.slot.recycle(|body| *body = None);
-        self.recycled.fetch_add(1, SeqCst);
+        let before = self.recycled.fetch_add(1, SeqCst);
+        if self.reuses && before == 0 {
+            self.create();
+        }
     }
 
     /// How often the slot was recycled so far.
@@ -353,6 +480,7 @@ impl World {
 /// A model: a world, what happens before the threads start, and the threads.
 pub(super) struct Model {
     fault: Fault,
+    reuses: bool,
     handles: u32,
     before: fn(&World),
     others: Vec<fn(&World)>,
@@ -361,7 +489,12 @@ pub(super) struct Model {
 impl Model {
     /// An open array with so many handles.
     pub(super) fn handles(handles: u32) -> Self {
-        Model { fault: Fault::None, handles, before: |_| (), others: Vec::new() }
+        Model { fault: Fault::None, reuses: false, handles, before: |_| (), others: Vec::new() }
+    }
+
+    /// Whoever recycles the slot makes its next array at once, with one handle, which the end of the model drops.
+    pub(super) fn reusing(self) -> Self {
+        Model { reuses: true, ..self }
     }
 
     pub(super) fn fault(self, fault: Fault) -> Self {
@@ -381,7 +514,7 @@ impl Model {
     /// Explores it; `first` runs on the thread that is there anyway, `end` when all are done.
     pub(super) fn run(self, first: fn(&World), end: fn(&World)) {
         loom::model(move || {
-            let world = World::new(self.fault);
+            let world = World::new(self.fault, self.reuses);
             (1..self.handles).for_each(|_| world.slot.add_proxy());
             (self.before)(&world);
             let threads: Vec<_> = self
