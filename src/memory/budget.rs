@@ -14,11 +14,6 @@
 //! and with none above it, which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends,
 //! on any thread. The workspace counts its arrays itself.
 //!
-//! # What is charged
-//! Two numbers of each kind that only grow: what was charged, and what was freed of it; so an array costs two exchanges
-//! and two additions at each level, and what was charged in all is there too. Who charges reads first what was freed:
-//! it may find more than there is, never less, so that no limit is passed.
-//!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
 //! nobody reads other memory by them. What a node is, with the node above it, is published by `charged`.
@@ -30,6 +25,13 @@
 //!
 //! What goes up the tree is a loop: budgets are nested as deeply as the program likes, and a stack has an end.
 
+mod figures;
+mod meter;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use figures::{Budget, BudgetUse};
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,95 +40,13 @@ use crate::base::{
     sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock},
 };
 use crate::device::budget::AllocError;
-use crate::memory::slab::slab;
+use crate::memory::{
+    budget::meter::{CLOSED, Meter, NONE, Risen},
+    slab::slab,
+};
 
-/// No limit.
-const NONE: u64 = u64::MAX;
-/// In `charged`: the manager is gone. Below it numbers count in a circle.
-const CLOSED: u64 = 1 << 63;
 /// In `refs`: one life more.
 const LIFE: u64 = 1 << 32;
-
-/// What a manager and those below it may have, or a [`Workspace`](crate::Workspace). Of each number none at first.
-///
-/// ```
-/// # use ndgc::{Budget, DType, Device, Error, NdManager};
-/// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
-/// tenant.set_budget(Budget::new().max_bytes(1 << 20).soft_bytes(1 << 19).max_arrays(1000))?;
-/// let request = tenant.new_sub_manager()?; // within the same budget
-/// let _x = request.zeros((256, 512), DType::F32)?; // 512 KiB
-/// assert!(tenant.can_fit(1 << 19) && !tenant.can_fit((1 << 19) + 1));
-/// let refused = request.zeros((512, 512), DType::F32);
-/// assert!(matches!(refused, Err(Error::OutOfMemory(_))));
-/// # Ok::<(), ndgc::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Budget {
-    /// The most bytes. A request that would pass it is an error.
-    pub max_bytes: Option<u64>,
-    /// Bytes above which dead arrays are closed and caches asked for theirs before more is taken. No error.
-    pub soft_bytes: Option<u64>,
-    /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
-    pub max_arrays: Option<u64>,
-    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes. Of a workspace it says nothing.
-    pub soft_arrays: Option<u64>,
-}
-
-impl Budget {
-    /// Without limits.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// With a limit on bytes.
-    #[must_use]
-    pub fn max_bytes(self, bytes: u64) -> Self {
-        Budget { max_bytes: Some(bytes), ..self }
-    }
-
-    /// With a number of bytes above which memory is looked for before more is taken.
-    #[must_use]
-    pub fn soft_bytes(self, bytes: u64) -> Self {
-        Budget { soft_bytes: Some(bytes), ..self }
-    }
-
-    /// With a limit on arrays.
-    #[must_use]
-    pub fn max_arrays(self, arrays: u64) -> Self {
-        Budget { max_arrays: Some(arrays), ..self }
-    }
-
-    /// With a number of arrays above which memory is looked for before one more is made.
-    #[must_use]
-    pub fn soft_arrays(self, arrays: u64) -> Self {
-        Budget { soft_arrays: Some(arrays), ..self }
-    }
-}
-
-/// What a manager with a budget, and those below it, have; or a workspace with one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BudgetUse {
-    /// Bytes charged, what is reserved among them.
-    pub bytes: u64,
-    /// The most that it was.
-    pub peak_bytes: u64,
-    /// All bytes that were charged.
-    pub total_bytes: u64,
-    /// Bytes that [`NdManager::reserve`](crate::NdManager::reserve) keeps free.
-    pub reserved_bytes: u64,
-    /// Arrays; of a workspace those of the running cycle.
-    pub arrays: u64,
-    /// The most that there were; of a workspace in one cycle.
-    pub peak_arrays: u64,
-    /// All arrays that were counted; of a workspace none.
-    pub total_arrays: u64,
-    /// Requests that this budget refused.
-    pub refused: u64,
-    /// How often a soft limit was passed.
-    pub soft_passed: u64,
-}
 
 /// Which budget refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,15 +100,6 @@ impl From<AllocError> for NoBytes {
     }
 }
 
-/// What is charged to a node, with its limits.
-#[derive(Debug)]
-struct Meter {
-    charged: AtomicU64,
-    freed: AtomicU64,
-    peak: AtomicU64,
-    max: AtomicU64,
-}
-
 /// A budget and what is charged to it.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -198,9 +109,11 @@ struct Node {
     soft_arrays: AtomicU64,
     /// Whether there are as many arrays as that, or more, and it was told.
     has_soft_arrays: AtomicU32,
+    /// What is reserved and not drawn, and what its reservations are for: changed under the lock.
     reserved: AtomicU64,
-    /// Held by who draws on what is reserved, until it is known whether the rest is granted, and by who ends a
-    /// reservation.
+    promised: AtomicU64,
+    /// Held by who draws on what is reserved, until it is known whether the rest is granted, and by who begins or ends
+    /// a reservation.
     drawing: SpinLock<()>,
     arrays: Meter,
     /// The node above.
@@ -212,23 +125,15 @@ struct Node {
     soft_passed: AtomicU64,
 }
 
-const fn meter() -> Meter {
-    Meter {
-        charged: AtomicU64::new(CLOSED),
-        freed: AtomicU64::new(0),
-        peak: AtomicU64::new(0),
-        max: AtomicU64::new(NONE),
-    }
-}
-
 slab!(NODES: Node = Node {
-    bytes: meter(),
+    bytes: Meter::closed(),
     soft: AtomicU64::new(NONE),
     soft_arrays: AtomicU64::new(NONE),
     has_soft_arrays: AtomicU32::new(0),
     reserved: AtomicU64::new(0),
+    promised: AtomicU64::new(0),
     drawing: SpinLock::new(()),
-    arrays: meter(),
+    arrays: Meter::closed(),
     parent: AtomicU32::new(0),
     refs: AtomicU64::new(0),
     manager: AtomicU64::new(0),
@@ -250,69 +155,14 @@ pub(crate) fn is_in_use() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-impl Meter {
-    /// Adds, if that stays within the limit or is `forced`. What there was, or is.
-    #[inline]
-    fn add(&self, amount: u64, forced: bool) -> Result<u64, u64> {
-        let max = self.max.load(Ordering::Relaxed);
-        loop {
-            let (used, charged) = self.read();
-            let now = used.saturating_add(amount);
-            let fits = forced || (charged & CLOSED == 0 && now <= max && now < CLOSED);
-            if !fits {
-                return Err(used);
-            }
-            let sum = charged & CLOSED | charged.wrapping_add(amount) & !CLOSED;
-            // Acquire: pairs with the Release in `open`; whoever is charged finds the node above. Relaxed: read again.
-            if self.charged.compare_exchange_weak(charged, sum, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                if now > self.peak.load(Ordering::Relaxed) {
-                    self.peak.fetch_max(now, Ordering::Relaxed);
-                }
-                return Ok(used);
-            }
-        }
-    }
-
-    /// Takes back what was added, as if it had never been.
-    fn revoke(&self, amount: u64) {
-        let less = |charged: u64| Some(charged & CLOSED | charged.wrapping_sub(amount) & !CLOSED);
-        // SeqCst: as in `free_bytes`.
-        let _ = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, less);
-    }
-
-    /// What there is, and what was charged when it was read: first what was freed, so that there is not less.
-    #[inline]
-    fn read(&self) -> (u64, u64) {
-        // Acquire: pairs with the Release in `free_bytes` and `uncount_array`: what was freed had been charged.
-        let freed = self.freed.load(Ordering::Acquire);
-        let charged = self.charged.load(Ordering::Relaxed);
-        (charged.wrapping_sub(freed) & !CLOSED, charged)
-    }
-
-    #[inline]
-    fn now(&self) -> u64 {
-        self.read().0
-    }
-
-    /// What there is at a time during the call, and all that was charged.
-    fn exact(&self) -> (u64, u64) {
-        loop {
-            // Acquire: as in `read`, and so that the three are read one after the other: while what was freed stays the
-            // same, the difference is what there is.
-            let freed = self.freed.load(Ordering::Acquire);
-            let charged = self.charged.load(Ordering::Acquire);
-            if self.freed.load(Ordering::Relaxed) == freed {
-                return (charged.wrapping_sub(freed) & !CLOSED, charged & !CLOSED);
-            }
-        }
-    }
-
-    /// Begins at nothing.
-    fn open(&self) {
-        self.peak.store(0, Ordering::Relaxed);
-        self.freed.store(0, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `add`.
-        self.charged.store(0, Ordering::Release);
+impl Node {
+    /// Reserves again what was drawn, as far as there still are reservations that it was for. How much that is.
+    fn reserve_again(&self, bytes: u64) -> u64 {
+        self.drawing.with(|()| {
+            let free = self.promised.load(Ordering::Relaxed).saturating_sub(self.reserved.load(Ordering::Relaxed));
+            self.reserved.fetch_add(bytes.min(free), Ordering::Relaxed);
+            bytes.min(free)
+        })
     }
 }
 
@@ -343,7 +193,7 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     fresh.parent.store(parent, Ordering::Relaxed);
     fresh.refs.fetch_add(1, Ordering::Relaxed);
     fresh.manager.store(manager, Ordering::Relaxed);
-    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed] {
+    for number in [&fresh.reserved, &fresh.promised, &fresh.refused, &fresh.soft_passed] {
         number.store(0, Ordering::Relaxed);
     }
     fresh.has_soft_arrays.store(0, Ordering::Relaxed);
@@ -481,7 +331,7 @@ fn path(from: u32, to: u32) -> impl Iterator<Item = u32> {
 }
 
 /// The lowest node that is above both, or is one of them; 0 if none is.
-fn common(a: u32, b: u32) -> u32 {
+pub(crate) fn common(a: u32, b: u32) -> u32 {
     let [of_a, of_b] = [a, b].map(|number| path(number, 0).count());
     let [below_a, below_b] = [of_a.saturating_sub(of_b), of_b.saturating_sub(of_a)];
     // From the same height on.
@@ -489,15 +339,55 @@ fn common(a: u32, b: u32) -> u32 {
     above.find(|(one, other)| one == other).map_or(0, |(found, _)| found)
 }
 
-/// What [`charge`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Charged {
-    /// Nothing: the manager is gone.
-    Nobody,
-    /// The bytes are charged.
-    All,
-    /// As above, and passed a soft limit.
-    AllAboveSoft,
+/// What [`charge`] did, until it is known whether there are the bytes.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Charge {
+    /// The node; 0 if nobody is charged.
+    number: u32,
+    bytes: u64,
+    /// Whether it passed a soft limit.
+    pub(crate) is_above_soft: bool,
+    /// What was drawn on reservations of nodes, the lowest first.
+    drawn: Vec<(u32, u64)>,
+    risen: Risen,
+}
+
+impl Charge {
+    fn nothing(number: u32) -> Self {
+        Charge { number, bytes: 0, is_above_soft: false, drawn: Vec::new(), risen: Risen::default() }
+    }
+
+    /// There are the bytes. The node that they are charged to, or 0.
+    #[inline]
+    pub(crate) fn settle(self) -> u32 {
+        self.risen.note();
+        self.number
+    }
+
+    /// There are no bytes: as if nothing had been charged. What was drawn is reserved again; if the reservation ended
+    /// meanwhile it is free.
+    #[cold]
+    pub(crate) fn revoke(self) {
+        let (mut left, mut free, mut drawn) = (self.bytes, 0, self.drawn.into_iter().peekable());
+        for at in path(self.number, 0) {
+            if let Some((_, some)) = drawn.next_if(|&(number, _)| number == at) {
+                left -= some;
+                free += some - node(at).reserve_again(some);
+            }
+            if left == 0 && free == 0 {
+                // Those above were charged nothing.
+                break;
+            }
+            // As long as bytes are charged to it, it does not end.
+            let life = node(at).refs.load(Ordering::Relaxed);
+            node(at).bytes.revoke(left);
+            if free > 0 {
+                free_bytes(at, free);
+            }
+            end_if_free(at, life);
+        }
+    }
 }
 
 /// Charges bytes to a node, which may be closed already, and those above. Of what was reserved as much is used as there
@@ -506,19 +396,23 @@ pub(crate) enum Charged {
 /// # Errors
 /// The lowest budget that refuses; nothing is charged.
 #[inline]
-pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
-    match charge_to(number, 0, bytes, false) {
-        Ok(false) => Ok(Charged::All),
-        Ok(true) => Ok(Charged::AllAboveSoft),
-        Err(_) if node(number).bytes.charged.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charged::Nobody),
-        Err(refusal) => Err(refusal),
+pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
+    if number == 0 || bytes == 0 {
+        return Ok(Charge::nothing(number));
+    }
+    match charge_from(number, 0, bytes, false, true) {
+        Err(_) if node(number).bytes.charged.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charge::nothing(0)),
+        answer => answer,
     }
 }
 
-/// As [`charge`], up to and without the node `end`. Whether a soft limit was passed.
+/// As [`charge`], up to and without the node `end`, of bytes that there are.
 #[inline(always)]
-fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    if number == end || number == 0 || bytes == 0 { Ok(false) } else { charge_from(number, end, bytes, forced, true) }
+fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<(), OverBudget> {
+    if number != end && number != 0 && bytes > 0 {
+        charge_from(number, end, bytes, forced, true)?.settle();
+    }
+    Ok(())
 }
 
 /// What a charge took of a reservation. The node is locked until it is known whether the rest is granted.
@@ -529,8 +423,8 @@ struct Draw {
 }
 
 /// As [`charge_to`], where there is something to charge; `own`: also out of what this node itself has reserved.
-fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Result<bool, OverBudget> {
-    let (mut at, mut left, mut passed, mut drawn) = (number, bytes, false, Vec::new());
+fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Result<Charge, OverBudget> {
+    let (mut at, mut left, mut drawn, mut charge) = (number, bytes, Vec::new(), Charge::nothing(number));
     loop {
         let of = node(at);
         // What moves below a node in common brings no bytes along that those above have reserved.
@@ -549,17 +443,20 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
             take_back(number, at, bytes, &drawn);
             refusal
         })?;
+        charge.risen.look(&of.bytes, before + left);
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
             of.soft_passed.fetch_add(1, Ordering::Relaxed);
-            passed = true;
+            charge.is_above_soft = true;
         }
         at = parent_of(at);
         if at == end || at == 0 {
             break;
         }
     }
-    Ok(passed)
+    charge.bytes = bytes;
+    charge.drawn = drawn.iter().map(|draw| (draw.node, draw.bytes)).collect();
+    Ok(charge)
 }
 
 /// Takes back what [`charge_from`] did before the node `at` refused.
@@ -636,29 +533,56 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
     Ok(())
 }
 
-/// Counts an array with a node and those above.
+/// What [`count_array`] did, until it is known whether the array comes in.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Count {
+    number: u32,
+    end: u32,
+    risen: Risen,
+}
+
+impl Count {
+    /// It has come in.
+    #[inline]
+    pub(crate) fn settle(self) {
+        self.risen.note();
+    }
+
+    /// It has not: as if it had never been counted.
+    #[cold]
+    pub(crate) fn revoke(self) {
+        path(self.number, self.end).for_each(|at| node(at).arrays.revoke(1));
+    }
+}
+
+/// Counts an array with a node and those above, up to and without the node `end`.
 ///
 /// # Errors
 /// As [`charge`].
 #[inline]
-pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
-    let mut at = number;
-    while at != 0 {
-        let above = parent_of(at);
-        if let Err(used) = node(at).arrays.add(1, forced) {
-            path(number, at).for_each(|below| node(below).arrays.revoke(1));
-            return Err(refused(at, used, 1, true));
+pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, OverBudget> {
+    let (mut at, mut risen) = (number, Risen::default());
+    while at != end && at != 0 {
+        let of = node(at);
+        match of.arrays.add(1, forced) {
+            Ok(before) => risen.look(&of.arrays, before + 1),
+            Err(used) => {
+                let refusal = refused(at, used, 1, true);
+                Count { number, end: at, risen }.revoke();
+                return Err(refusal);
+            }
         }
-        at = above;
+        at = parent_of(at);
     }
-    Ok(())
+    Ok(Count { number, end, risen })
 }
 
-/// An array counted with a node is gone from it.
+/// An array counted with a node is gone from it, and from those above, up to and without the node `end`.
 #[inline]
-pub(crate) fn uncount_array(number: u32) {
+pub(crate) fn uncount_array(number: u32, end: u32) {
     let mut at = number;
-    while at != 0 {
+    while at != end && at != 0 {
         // Asked for before the end is seen, as in `path`.
         let above = parent_of(at);
         // Release: pairs with the Acquire in `Meter::read`.
@@ -759,39 +683,25 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
         return Ok(());
     }
     // Not out of what others reserved.
-    charge_from(number, 0, bytes, false, false)?;
-    node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
+    charge_from(number, 0, bytes, false, false)?.settle();
+    let of = node(number);
+    of.drawing.with(|()| {
+        for sum in [&of.promised, &of.reserved] {
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    });
     Ok(())
 }
 
 /// Ends what [`reserve`] began, or less, in a node that was retained for it: what is left is free.
 pub(crate) fn unreserve(number: u32, bytes: u64) {
     if number != 0 {
-        let left = node(number).drawing.with(|()| draw(node(number), bytes));
+        let of = node(number);
+        let left = of.drawing.with(|()| {
+            of.promised.fetch_sub(bytes, Ordering::Relaxed);
+            draw(of, bytes)
+        });
         discharge(number, left);
         release(number);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::{ResetPolicy, Workspace, WorkspaceConfig};
-
-    #[test]
-    fn the_node_of_a_workspace_ends_with_it_and_its_last_byte() {
-        let named = || WORKSPACES.lock().expect("no panic").values().filter(|name| ***name == *"NODE").count();
-        let config = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).initial_size(4096);
-        let config = config.overallocation_limit(1.).build().expect("no contradiction");
-        let leased = std::thread::spawn(move || {
-            let workspace = Workspace::for_current_thread("NODE", &config).expect("memory");
-            workspace.set_budget(Budget::new().max_bytes(1 << 20)).expect("it lives");
-            let _cycle = workspace.activate().expect("it is closed");
-            workspace.lease().expect("a ring")
-        });
-        let lease = leased.join().expect("no panic");
-        assert_eq!(named(), 1, "its thread ended, and the lease keeps the block");
-        drop(lease);
-        assert_eq!(named(), 0);
     }
 }

@@ -51,15 +51,15 @@ pub(crate) fn restore(index: u32, lenders: Option<Vec<Owner>>) {
     }
 }
 
-/// Gives a taken array to its nearest open lender, which is returned. If there is none, it is still taken. What went
-/// back to its handles may have none: see [`end_if_kept`].
-pub(crate) fn give_back(index: u32) -> Option<Owner> {
+/// Gives a taken array, which this budget goes on counting, to its nearest open lender, which is returned. If there is
+/// none, it is still taken, and counted. What went back to its handles may have none: see [`end_if_kept`].
+pub(crate) fn give_back(index: u32, counted: u32) -> Option<Owner> {
     if slot(index).core.state() & LENT == 0 {
         return None;
     }
     loop {
         let lender = take_lender(index)?;
-        if owner::put((index, slot(index)), lender, Entry::Returned).is_ok() {
+        if owner::put_from((index, slot(index)), lender, Entry::Returned, counted).is_ok() {
             return Some(lender);
         }
     }

@@ -608,15 +608,20 @@ fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Op
     let mut returned = Vec::new();
     for shard in 0..SHARDS {
         loop {
-            id.take_some(shard, CLOSE_BATCH, &mut taken);
-            if taken.is_empty() {
-                break;
-            }
+            let counted = id.take_some(shard, CLOSE_BATCH, &mut taken);
+            let is_empty = taken.is_empty();
             taken.retain(|&key| {
-                let lender = loan::give_back(key.index());
+                let lender = loan::give_back(key.index(), counted);
+                if lender.is_none() {
+                    budget::uncount_array(counted, 0);
+                }
                 returned.extend(lender.map(|lender| (key, lender)));
                 lender.is_none()
             });
+            budget::release(counted);
+            if is_empty {
+                break;
+            }
             registry::close_taken(context, &taken, closer, site);
             taken.clear();
             for (key, lender) in returned.drain(..) {

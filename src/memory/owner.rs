@@ -7,7 +7,8 @@
 //! # Moving and ending
 //! Whoever wants to move or end an array first *takes* it from its owner; the owner field is then `NOBODY`
 //! until it is put somewhere or closed. Only one thread holds a taken array, so moves and ends exclude each
-//! other, and the phase of a slot is changed by the taker alone.
+//! other, and the phase of a slot is changed by the taker alone. What is taken to be put somewhere goes on being
+//! counted by the budget of the owner that it had ([`Counted`]), so that nobody gets its place meanwhile.
 
 use std::sync::LazyLock;
 
@@ -15,7 +16,7 @@ use dashmap::DashMap;
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
-    budget::{self, OverBudget},
+    budget::{self, Count, OverBudget},
     key::Key,
     registry::{ArraySlot, slot, storage_of},
     slab::slab,
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     /// As in the shards, to be read without a lock.
     life: AtomicU64,
     budget: AtomicU32,
+    /// The number of the budget, while new arrays are taken.
+    payer: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,7 @@ slab!(CORES: Core = Core {
     key: AtomicU64::new(0),
     life: AtomicU64::new(0),
     budget: AtomicU32::new(0),
+    payer: AtomicU32::new(0),
 });
 
 /// A manager as an owner: its core, and in which life.
@@ -113,6 +117,39 @@ pub(crate) enum Entry {
     Stays,
 }
 
+impl Entry {
+    /// Whether no budget refuses it.
+    fn is_forced(self) -> bool {
+        matches!(self, Entry::Returned | Entry::Stays)
+    }
+}
+
+/// The budget that goes on counting an array which was taken to be put somewhere; 0 when one of another owner does, or
+/// none did. When it drops the array is counted no more.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(u32);
+
+impl Counted {
+    /// Puts the array into the hands of its new owner, as [`put`]. Refused, it is counted as before.
+    pub(crate) fn put(
+        &mut self,
+        place: (u32, &ArraySlot),
+        owner: Owner,
+        entry: Entry,
+    ) -> std::result::Result<(), Refused> {
+        put_from(place, owner, entry, self.0)?;
+        budget::release(std::mem::take(&mut self.0));
+        Ok(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        budget::uncount_array(self.0, 0);
+        budget::release(self.0);
+    }
+}
+
 /// Who lent an array, by its slot: the nearest one last (`loan.rs`).
 pub(crate) static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
 
@@ -138,7 +175,8 @@ impl ManagerId {
         cell.key.store(key, Ordering::Release);
         // Relaxed: a guess for who reads it without a lock.
         cell.budget.store(budget, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `owner_of`: the core was empty before this.
+        cell.payer.store(budget, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `owner_of` and `is_alive`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
             shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget });
@@ -155,11 +193,34 @@ impl ManagerId {
         &CORES.get(self.core as u32).shards[shard % SHARDS].0
     }
 
+    /// Whether this is the life that the core has now.
+    fn is_alive(self) -> bool {
+        // Acquire: pairs with the Release in `open`.
+        CORES.get(self.core as u32).life.load(Ordering::Acquire) == self.life
+    }
+
     /// Closes all shards to newcomers.
     pub(crate) fn shut(self) {
+        self.end_paying();
         for shard in 0..SHARDS {
             self.shard(shard).with(|list| list.open &= list.life != self.life);
         }
+    }
+
+    /// New arrays are refused from now on: they are charged to nobody before they are.
+    fn end_paying(self) {
+        if self.is_alive() {
+            // Relaxed: as in `payer`.
+            CORES.get(self.core as u32).payer.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of the budget that bytes for a new array are charged to before there are any. 0 also if the array
+    /// will be refused: it takes nothing of what is reserved then, and of a manager that has the core now.
+    #[inline]
+    pub(crate) fn payer(self) -> u32 {
+        // Relaxed: whoever hangs the array reads what it needs under a lock.
+        if self.is_alive() { CORES.get(self.core as u32).payer.load(Ordering::Relaxed) } else { 0 }
     }
 
     pub(crate) fn is_open(self) -> bool {
@@ -168,6 +229,7 @@ impl ManagerId {
 
     /// Lets no further array in, except those that come back from a borrower.
     pub(crate) fn cap(self) {
+        self.end_paying();
         for shard in 0..SHARDS {
             self.shard(shard).with(|list| list.capped |= list.life == self.life);
         }
@@ -185,16 +247,21 @@ impl ManagerId {
 
     /// Puts it within another budget, with all that it has. The caller holds the lock of the tree.
     pub(crate) fn set_budget(self, to: u32) {
-        // Relaxed: as above.
-        CORES.get(self.core as u32).budget.store(to, Ordering::Relaxed);
+        let (core, pays) = (CORES.get(self.core as u32), self.is_open() && !self.is_capped());
+        // Relaxed: as above, and in `payer`.
+        core.budget.store(to, Ordering::Relaxed);
+        core.payer.store(if pays { to } else { 0 }, Ordering::Relaxed);
         for shard in 0..SHARDS {
             self.shard(shard).with(|list| {
                 let from = std::mem::replace(&mut list.budget, to);
+                // The way up is as long as the program likes, and of many managers most have nothing.
+                let above = if list.head == 0 { 0 } else { budget::common(from, to) };
                 list.for_each(|index| {
-                    budget::uncount_array(from);
                     // Neither can be refused.
-                    let _ = budget::count_array(to, true);
-                    let _ = storage_of(index).map(|id| storage::charge(id, to, true, |payer, _| payer == from));
+                    let _ = budget::count_array(to, above, true).map(Count::settle);
+                    budget::uncount_array(from, above);
+                    let moves = |payer: u32, _: u32| payer == from || payer == 0;
+                    let _ = storage_of(index).map(|id| storage::charge(id, to, true, moves));
                 });
             });
         }
@@ -205,20 +272,22 @@ impl ManagerId {
         (0..SHARDS).map(|s| self.shard(s).with(|l| if l.life == self.life { l.count as usize } else { 0 })).sum()
     }
 
-    /// Takes up to `most` arrays of one shard at once.
-    pub(crate) fn take_some(self, shard: usize, most: usize, taken: &mut Vec<Key>) {
+    /// Takes up to `most` arrays of one shard at once. The answer is the budget that counts them, until each is put
+    /// somewhere or [uncounted](budget::uncount_array); the caller releases it after that.
+    pub(crate) fn take_some(self, shard: usize, most: usize, taken: &mut Vec<Key>) -> u32 {
         self.shard(shard).with(|list| {
             while taken.len() < most && list.head != 0 && list.life == self.life {
                 let index = list.head - 1;
                 let cell = slot(index);
                 list.unlink(cell);
-                budget::uncount_array(list.budget);
                 // Release: pairs with the Acquire in `take`.
                 cell.owner.store(NOBODY, Ordering::Release);
                 // Open and taken: it keeps this generation until it is closed or put somewhere.
                 taken.push(Key::new(index, generation_of(cell.core.state())));
             }
-        });
+            budget::retain(list.budget);
+            list.budget
+        })
     }
 
     /// Calls `f` with the index of each array of a shard, under its lock.
@@ -251,18 +320,21 @@ impl OwnerList {
         }
     }
 
-    /// Counts an array that comes in with the budget, and charges its bytes to it.
+    /// Counts an array that comes in with the budget, and charges its bytes to it. Until now it was counted by the
+    /// budget `counted`, or by none; budgets above both do not notice.
     #[inline(never)]
-    fn charge(&self, cell: &ArraySlot, entry: Entry) -> std::result::Result<(), Refused> {
-        let forced = matches!(entry, Entry::Returned | Entry::Stays);
-        budget::count_array(self.budget, forced).map_err(Refused::OverBudget)?;
-        if is_charged_to(cell, self.budget) {
-            return Ok(());
+    fn charge(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
+        let above = if counted == 0 { 0 } else { budget::common(counted, self.budget) };
+        let count = budget::count_array(self.budget, above, entry.is_forced()).map_err(Refused::OverBudget)?;
+        if !is_charged_to(cell, self.budget)
+            && let Err(refusal) = charge_bytes(cell, self.budget, entry, counted)
+        {
+            count.revoke();
+            return Err(Refused::OverBudget(refusal));
         }
-        charge_bytes(cell, self.budget, entry).map_err(|refusal| {
-            budget::uncount_array(self.budget);
-            Refused::OverBudget(refusal)
-        })
+        count.settle();
+        budget::uncount_array(counted, above);
+        Ok(())
     }
 
     fn unlink(&mut self, cell: &ArraySlot) {
@@ -282,6 +354,17 @@ impl OwnerList {
 /// ended it. Invariant I5 (design.md).
 #[inline]
 pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
+    take_for(cell, generation, false).map(|(owner, _)| owner)
+}
+
+/// As [`take`], to put it somewhere.
+pub(crate) fn take_to_move(cell: &ArraySlot, generation: u32) -> Option<(Owner, Counted)> {
+    take_for(cell, generation, true).map(|(owner, counted)| (owner, Counted(counted)))
+}
+
+/// As [`take`], or with `moves` as [`take_to_move`]: the second value is what [`Counted`] has.
+#[inline]
+fn take_for(cell: &ArraySlot, generation: u32, moves: bool) -> Option<(Owner, u32)> {
     let mut turns = 0;
     loop {
         let state = cell.core.state();
@@ -295,12 +378,12 @@ pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
                 // Acquire: as above.
                 let taken = cell.owner.compare_exchange(owner, NOBODY, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_ok() {
-                    return Some(unlisted(cell, owner));
+                    return Some((unlisted(cell, owner), 0));
                 }
             }
             owner => {
-                if let Some(id) = take_from(cell, owner) {
-                    return Some(Owner::Manager(id));
+                if let Some((id, counted)) = take_from(cell, owner, moves) {
+                    return Some((Owner::Manager(id), counted));
                 }
             }
         }
@@ -331,27 +414,40 @@ fn shard_of(cell: &ArraySlot) -> usize {
     cell.maker() as usize % SHARDS
 }
 
+/// Takes an array out of the list of a manager, by the owner field that was read. `moves`, and the second value: as in
+/// [`take_for`].
 #[inline]
-fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
+fn take_from(cell: &ArraySlot, owner: u32, moves: bool) -> Option<(ManagerId, u32)> {
     let core = owner - 1;
     CORES.get(core).shards[shard_of(cell)].0.with(|list| {
         // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of
         // it. Relaxed: this core becomes and ceases to be the owner under this lock alone.
         (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
             list.unlink(cell);
-            budget::uncount_array(list.budget);
+            let counted = if moves { list.budget } else { 0 };
+            if moves {
+                budget::retain(counted);
+            } else {
+                budget::uncount_array(list.budget, 0);
+            }
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(NOBODY, Ordering::Release);
-            ManagerId { core: core.into(), life: list.life }
+            (ManagerId { core: core.into(), life: list.life }, counted)
         })
     })
 }
 
-/// Charges the bytes of an array to the budget of its new owner. A new one brings along those that are charged already,
-/// unless they are its alone. Of one that stays they may be charged to another: to that of an array that shares them.
-fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Result<(), OverBudget> {
-    let Some(id) = cell.storage_id().filter(|_| entry != Entry::Stays) else { return Ok(()) };
-    storage::charge(id, budget, entry == Entry::Returned, |_, references| entry != Entry::Made || references == 1)
+/// Charges the bytes of an array to the budget of its new owner. A new one leaves those that are charged already where
+/// they are, unless they are its alone. Of one that stays they may be charged to another: to that of an array that
+/// shares them; those that were charged to the budget which counted it go along if its owner has another one since.
+fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry, counted: u32) -> std::result::Result<(), OverBudget> {
+    let Some(id) = cell.storage_id() else { return Ok(()) };
+    let moves = |payer: u32, references: u32| match entry {
+        Entry::Made => payer == 0 || references == 1,
+        Entry::Moved | Entry::Lent | Entry::Returned => true,
+        Entry::Stays => payer == counted,
+    };
+    storage::charge(id, budget, entry.is_forced(), moves)
 }
 
 /// Whether the bytes of an array are charged to a budget, or to none.
@@ -362,13 +458,25 @@ fn is_charged_to(cell: &ArraySlot, budget: u32) -> bool {
 
 /// Puts a taken (or new) array into the hands of its new owner.
 #[inline(always)]
-pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
+pub(crate) fn put(place: (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
+    put_from(place, owner, entry, 0)
+}
+
+/// As [`put`], of an array that the budget `counted` goes on counting: until it is put, and if it is not.
+#[inline(always)]
+pub(crate) fn put_from(
+    (index, cell): (u32, &ArraySlot),
+    owner: Owner,
+    entry: Entry,
+    counted: u32,
+) -> std::result::Result<(), Refused> {
     match owner {
         Owner::Handles => {
             if entry != Entry::Made && budget::is_in_use() {
                 // What is charged to nobody is never refused.
-                let _ = charge_bytes(cell, 0, entry);
+                let _ = charge_bytes(cell, 0, entry, counted);
             }
+            budget::uncount_array(counted, 0);
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
             Ok(())
@@ -378,13 +486,36 @@ pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) 
             cell.owner.store(OF_CYCLE, Ordering::Release);
             Ok(())
         }
-        Owner::Manager(id) => hang(index, cell, id, entry),
+        Owner::Manager(id) if counted == 0 => hang(index, cell, id, entry),
+        Owner::Manager(id) => hang_counted((index, cell), id, entry, counted),
     }
 }
 
 /// Hangs a taken (or new) array into the list of a manager.
 #[inline(never)]
 fn hang(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::result::Result<(), Refused> {
+    hang_from((index, cell), id, entry, 0)
+}
+
+/// As [`hang`], of an array that a budget counts.
+#[cold]
+#[inline(never)]
+fn hang_counted(
+    place: (u32, &ArraySlot),
+    id: ManagerId,
+    entry: Entry,
+    counted: u32,
+) -> std::result::Result<(), Refused> {
+    hang_from(place, id, entry, counted)
+}
+
+#[inline(always)]
+fn hang_from(
+    (index, cell): (u32, &ArraySlot),
+    id: ManagerId,
+    entry: Entry,
+    counted: u32,
+) -> std::result::Result<(), Refused> {
     id.shard(shard_of(cell)).with(|list| {
         if !list.open || list.life != id.life {
             return Err(Refused::Closed);
@@ -392,8 +523,8 @@ fn hang(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::resul
         if list.capped && matches!(entry, Entry::Made | Entry::Moved) {
             return Err(Refused::Capped);
         }
-        if list.budget != 0 || (budget::is_in_use() && !is_charged_to(cell, 0)) {
-            list.charge(cell, entry)?;
+        if (list.budget | counted) != 0 || (budget::is_in_use() && !is_charged_to(cell, 0)) {
+            list.charge(cell, entry, counted)?;
         }
         list.link(index, cell);
         // Release: pairs with the Acquire in `take`.

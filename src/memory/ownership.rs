@@ -164,7 +164,7 @@ impl Proxy {
             if let Some(cycle) = registry::cycle_of(self.key) {
                 return Err(if self.is_open() { stays(call, cycle) } else { registry::stale(call, self.key) });
             }
-            let Some(before) = owner::take(cell, self.key.generation()) else {
+            let Some((before, mut counted)) = owner::take_to_move(cell, self.key.generation()) else {
                 return Err(registry::stale(call, self.key));
             };
             let entry = if lending { Entry::Lent } else { Entry::Moved };
@@ -172,12 +172,12 @@ impl Proxy {
             if lending {
                 loan::begin(index, before);
             }
-            let Err(refused) = owner::put((index, cell), manager.owner(), entry) else { return Ok(()) };
+            let Err(refused) = counted.put((index, cell), manager.owner(), entry) else { return Ok(()) };
             if lending {
                 loan::undo(index);
             }
             loan::restore(index, lenders);
-            if owner::put((index, cell), before, Entry::Stays).is_err() {
+            if counted.put((index, cell), before, Entry::Stays).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(context, &[self.key], Closer::Manager, None);
             }

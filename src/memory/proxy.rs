@@ -173,14 +173,14 @@ impl Proxy {
         refusal: impl FnOnce(Refused) -> Error,
     ) -> Result<Self> {
         let place = (self.key.index(), registry::slot(self.key.index()));
-        let Some(before) = owner::take(place.1, self.key.generation()) else {
+        let Some((before, mut counted)) = owner::take_to_move(place.1, self.key.generation()) else {
             return Err(registry::stale(op, self.key));
         };
-        match owner::put(place, owner, Entry::Moved) {
+        match counted.put(place, owner, Entry::Moved) {
             Ok(()) => Ok(self),
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
-                if owner::put(place, before, Entry::Stays).is_err() {
+                if counted.put(place, before, Entry::Stays).is_err() {
                     registry::close_taken(context, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))

@@ -674,7 +674,7 @@ fn tell_end(id: u32, marks: u32) {
 }
 
 /// Charges the bytes of the storage in a cell, which the caller knows to be alive, to a budget, or to none; `forced`:
-/// also beyond it. Those that are charged already stay where they are unless `moves` accepts whom to and how many
+/// also beyond it. They stay where they are unless `moves` accepts whom they are charged to, 0 if to none, and how many
 /// references there are.
 ///
 /// # Errors
@@ -695,7 +695,7 @@ pub(crate) fn charge(
             wait_turn(&mut turns);
             continue;
         }
-        if from >= PLANNED || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
+        if from >= PLANNED || from == to || !moves(from, refs.load(Ordering::Relaxed)) {
             return Ok(());
         }
         // Of several that move arrays with these bytes one at a time moves them.

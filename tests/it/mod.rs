@@ -6,6 +6,7 @@ mod support;
 mod attachment;
 mod audited_reports;
 mod better;
+mod budget_programs;
 mod budgets;
 mod cap;
 mod census;

@@ -348,7 +348,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
         }
         wait_turn(&mut turns);
     }
-    let Some(owner) = owner::take(cell, key.generation()) else {
+    let Some((owner, mut counted)) = owner::take_to_move(cell, key.generation()) else {
         return Err(stale(op, key));
     };
     // Relaxed: published with the end of `BUSY`; until then no announcement leads to a use.
@@ -364,7 +364,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     let turned = cell.metadata.turn(key.index(), cell.core.state(), metadata);
     // The bytes may be another thread's, or those of other arrays too.
     cell.core.set(if turned { GUARDED | TURNED } else { GUARDED });
-    if owner::put((key.index(), cell), owner, Entry::Returned).is_err() {
+    if counted.put((key.index(), cell), owner, Entry::Returned).is_err() {
         ending::close_taken(context, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))

@@ -28,7 +28,7 @@ use crate::memory::workspace::{
     validity::{CycleId, CycleScope, Leases},
 };
 use crate::memory::{
-    budget::{self, Budget, BudgetUse, Charged, NoBytes},
+    budget::{self, Budget, BudgetUse, NoBytes},
     switch, trace,
 };
 
@@ -345,14 +345,21 @@ impl Arena {
     /// Uninitialised memory, charged to the budget before it is there. Invariant I14 (design.md).
     fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, NoBytes> {
         let payer = self.budget.get();
-        if budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)? == Charged::AllAboveSoft {
+        let charge = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
+        if charge.is_above_soft {
             self.above_soft.set(true);
         }
-        let made = ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers);
-        let mut block = made.inspect_err(|_| budget::discharge(payer, bytes as u64))?;
-        block.charged_to(payer);
-        state.tally.system_allocations += 1;
-        Ok(block)
+        match ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers) {
+            Ok(mut block) => {
+                block.charged_to(charge.settle());
+                state.tally.system_allocations += 1;
+                Ok(block)
+            }
+            Err(why) => {
+                charge.revoke();
+                Err(why)
+            }
+        }
     }
 
     fn map(&self, state: &mut ArenaState, bytes: usize) -> Result<ArenaBlock> {

@@ -33,7 +33,7 @@ use crate::device::{
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
-    budget::{self, Charged, NoBytes},
+    budget::{self, NoBytes},
     key::Key,
     manager::NdManager,
     owner::{Owner, Refused},
@@ -276,13 +276,18 @@ fn charged_storage(
     if let Some(refusal) = budget::full(payer) {
         return Err(NoBytes::Budget(refusal));
     }
-    let charged = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
-    *above_soft = (charged == Charged::AllAboveSoft) | budget::passes_soft_arrays(payer);
+    let charge = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
+    *above_soft = charge.is_above_soft | budget::passes_soft_arrays(payer);
     let storage = storage_at_once(context, op, device, bytes, zeroed);
-    match (charged, &storage) {
-        (Charged::Nobody, _) => {}
-        (_, Ok(storage)) if storage.part().is_none() => storage.charged_to(payer),
-        _ => budget::discharge(payer, bytes as u64),
+    match &storage {
+        Ok(storage) if storage.part().is_none() => {
+            let payer = charge.settle();
+            if payer != 0 {
+                storage.charged_to(payer);
+            }
+        }
+        // A workspace pays for its own.
+        _ => charge.revoke(),
     }
     storage
 }
@@ -332,7 +337,7 @@ fn first_budget(context: &ThreadContext) -> u32 {
 #[inline]
 pub(crate) fn budget_of(owner: &Owner) -> u32 {
     match owner {
-        Owner::Manager(id) => id.budget(),
+        Owner::Manager(id) => id.payer(),
         Owner::Handles | Owner::Cycle(_) => 0,
     }
 }
