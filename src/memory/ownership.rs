@@ -145,8 +145,8 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::Workspace`] for an array of a running cycle; [`Error::ManagerClosed`] and, for
-    /// its budget, [`Error::OutOfMemory`] of the borrower; [`Error::SystemManager`], which never closes and so could not
-    /// give the array back.
+    /// its budget, [`Error::OutOfMemory`] of the borrower; [`Error::SystemManager`], which never closes and so could
+    /// not give the array back.
     #[track_caller]
     pub fn temp_attach(&self, manager: &NdManager) -> Result<()> {
         let call = Call::here("temp_attach");

@@ -3,8 +3,9 @@
 //!
 //! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
 //! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`). Where ranges come from
-//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). The large block that came back
-//! last is in no list, since a loop asks for its size again soon: if the next request is of another, it merges then.
+//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). A large block of the size that was
+//! handed out last is in no list when it comes back, since a loop asks for its size again: if the next request is of
+//! another, it merges then.
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
@@ -167,8 +168,11 @@ pub(super) struct Store<S = Mappings> {
     large: Blocks<Touched>,
     small: Blocks<Segment>,
     pub(super) ranges: S,
-    /// The large block that came back last, in no list; 0 if there is none. Its pages count as cached.
+    /// The large block that came back last, in no list, if it had the size of the one handed out last; else 0. Its pages
+    /// count as cached.
     last: u32,
+    /// Bytes of the large block that was handed out last.
+    last_size: usize,
     /// Bytes of large blocks that are handed out.
     owned: usize,
     /// The most of them in this period, whose number is `period`, and in those before.
@@ -208,6 +212,7 @@ impl<S: Source> Store<S> {
             small: Blocks::new(1, Segments::Of(SEGMENT)),
             ranges: S::default(),
             last: 0,
+            last_size: 0,
             owned: 0,
             peaks: [0; PERIODS],
             period: 0,
@@ -260,6 +265,7 @@ impl<S: Source> Store<S> {
         *self.large.tag_mut(number) = Touched(bytes);
         self.large.status_mut(number).state = BlockState::Owned;
         self.owned += bytes;
+        self.last_size = bytes;
         self.note(bytes);
         if new > 0 {
             self.misses += 1;
@@ -310,18 +316,18 @@ impl<S: Source> Store<S> {
         let block = self.large.block(number);
         let (span, bytes) = (block.span(), block.bytes);
         self.owned -= bytes;
-        if pages == Pages::Kept {
+        if pages == Pages::Kept && bytes == self.last_size {
             self.large.status_mut(number).state = BlockState::Kept;
             self.large.stats.cached += self.large.tag(number).0 as u64;
             self.last = number;
             return self.bound(0);
         }
-        if self.ranges.return_pages(span) {
+        if pages == Pages::Returned && self.ranges.return_pages(span) {
             *self.large.tag_mut(number) = Touched(0);
         }
         let number = self.large.merge(number, |_, _| true);
         // A range of usual size waits for its next use; one that was made for a block does not.
-        if self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
+        if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
             self.large.unlink(number);
             self.unmap(number);
         }
