@@ -190,7 +190,7 @@ impl Worker {
             }
             _ => {
                 drop(handle);
-                self.end_handle(place, step % 2 == 0);
+                self.end_handle(place, step.is_multiple_of(2));
             }
         }
     }
