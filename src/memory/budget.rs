@@ -246,11 +246,12 @@ pub(crate) fn usage(number: u32) -> BudgetUse {
     let ((bytes, total_bytes), (arrays, total_arrays)) = (of.bytes.exact(), of.arrays.exact());
     BudgetUse {
         bytes,
-        peak_bytes: read(&of.bytes.peak),
+        // What waits to be granted is charged already, and not noted yet.
+        peak_bytes: read(&of.bytes.peak).max(bytes),
         total_bytes,
         reserved_bytes: read(&of.reserved),
         arrays,
-        peak_arrays: read(&of.arrays.peak),
+        peak_arrays: read(&of.arrays.peak).max(arrays),
         total_arrays,
         refused: read(&of.refused),
         soft_passed: read(&of.soft_passed),
@@ -346,8 +347,8 @@ pub(crate) struct Charge {
     /// The node; 0 if nobody is charged.
     number: u32,
     bytes: u64,
-    /// Whether it passed a soft limit.
-    pub(crate) is_above_soft: bool,
+    /// Nodes whose soft limit it passed.
+    passed: Vec<u32>,
     /// What was drawn on reservations of nodes, the lowest first.
     drawn: Vec<(u32, u64)>,
     risen: Risen,
@@ -355,13 +356,22 @@ pub(crate) struct Charge {
 
 impl Charge {
     fn nothing(number: u32) -> Self {
-        Charge { number, bytes: 0, is_above_soft: false, drawn: Vec::new(), risen: Risen::default() }
+        Charge { number, bytes: 0, passed: Vec::new(), drawn: Vec::new(), risen: Risen::default() }
+    }
+
+    /// Whether it passed a soft limit.
+    #[inline]
+    pub(crate) fn is_above_soft(&self) -> bool {
+        !self.passed.is_empty()
     }
 
     /// There are the bytes. The node that they are charged to, or 0.
     #[inline]
     pub(crate) fn settle(self) -> u32 {
         self.risen.note();
+        for at in self.passed {
+            node(at).soft_passed.fetch_add(1, Ordering::Relaxed);
+        }
         self.number
     }
 
@@ -446,8 +456,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
         charge.risen.look(&of.bytes, before + left);
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
-            of.soft_passed.fetch_add(1, Ordering::Relaxed);
-            charge.is_above_soft = true;
+            charge.passed.push(at);
         }
         at = parent_of(at);
         if at == end || at == 0 {

@@ -175,12 +175,13 @@ impl ManagerId {
         cell.key.store(key, Ordering::Release);
         // Relaxed: a guess for who reads it without a lock.
         cell.budget.store(budget, Ordering::Relaxed);
-        cell.payer.store(budget, Ordering::Relaxed);
         // Release: pairs with the Acquire in `owner_of` and `is_alive`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
             shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget });
         }
+        // Release: pairs with the Acquire in `payer`. Last: who still caps the manager that was here does so before it.
+        cell.payer.store(budget, Ordering::Release);
         Some(ManagerId { core: core.into(), life })
     }
 
@@ -201,17 +202,19 @@ impl ManagerId {
 
     /// Closes all shards to newcomers.
     pub(crate) fn shut(self) {
-        self.end_paying();
-        for shard in 0..SHARDS {
-            self.shard(shard).with(|list| list.open &= list.life != self.life);
-        }
+        self.refuse(|list| list.open = false);
     }
 
-    /// New arrays are refused from now on: they are charged to nobody before they are.
-    fn end_paying(self) {
-        if self.is_alive() {
-            // Relaxed: as in `payer`.
-            CORES.get(self.core as u32).payer.store(0, Ordering::Relaxed);
+    /// New arrays are refused from now on, as `how` notes in each shard: they are charged to nobody before they are.
+    fn refuse(self, how: impl Fn(&mut OwnerList)) {
+        for shard in 0..SHARDS {
+            self.shard(shard).with(|list| {
+                if list.life == self.life {
+                    how(list);
+                    // Relaxed: a guess, as in `payer`. Under the lock: `set_budget` came before, or finds it refuse.
+                    CORES.get(self.core as u32).payer.store(0, Ordering::Relaxed);
+                }
+            });
         }
     }
 
@@ -219,8 +222,10 @@ impl ManagerId {
     /// will be refused: it takes nothing of what is reserved then, and of a manager that has the core now.
     #[inline]
     pub(crate) fn payer(self) -> u32 {
-        // Relaxed: whoever hangs the array reads what it needs under a lock.
-        if self.is_alive() { CORES.get(self.core as u32).payer.load(Ordering::Relaxed) } else { 0 }
+        // Acquire: pairs with the Release in `open` and `set_budget`: who finds a later life's number finds that life.
+        let payer = CORES.get(self.core as u32).payer.load(Ordering::Acquire);
+        // Of this life it is a guess: whoever hangs the array reads what it needs under a lock.
+        if self.is_alive() { payer } else { 0 }
     }
 
     pub(crate) fn is_open(self) -> bool {
@@ -229,10 +234,7 @@ impl ManagerId {
 
     /// Lets no further array in, except those that come back from a borrower.
     pub(crate) fn cap(self) {
-        self.end_paying();
-        for shard in 0..SHARDS {
-            self.shard(shard).with(|list| list.capped |= list.life == self.life);
-        }
+        self.refuse(|list| list.capped = true);
     }
 
     pub(crate) fn is_capped(self) -> bool {
@@ -247,12 +249,13 @@ impl ManagerId {
 
     /// Puts it within another budget, with all that it has. The caller holds the lock of the tree.
     pub(crate) fn set_budget(self, to: u32) {
-        let (core, pays) = (CORES.get(self.core as u32), self.is_open() && !self.is_capped());
-        // Relaxed: as above, and in `payer`.
+        let core = CORES.get(self.core as u32);
+        // Relaxed: as above.
         core.budget.store(to, Ordering::Relaxed);
-        core.payer.store(if pays { to } else { 0 }, Ordering::Relaxed);
         for shard in 0..SHARDS {
             self.shard(shard).with(|list| {
+                // Release: pairs with the Acquire in `payer`. Under the lock: as in `refuse`.
+                core.payer.store(if list.open && !list.capped { to } else { 0 }, Ordering::Release);
                 let from = std::mem::replace(&mut list.budget, to);
                 // The way up is as long as the program likes, and of many managers most have nothing.
                 let above = if list.head == 0 { 0 } else { budget::common(from, to) };

@@ -14,6 +14,7 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use crate::base::sync::{AtomicU32, AtomicU64, Home, Ordering, Place, Snapshot, ThreadOwned, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
+    owner::Owner,
     queue::LANES,
     slab::Stock,
     switch, trace,
@@ -174,8 +175,8 @@ pub(crate) struct ThreadContext {
     pub(crate) workspaces: WorkspaceStack,
     /// The place of the first operand of the call, if it has one.
     pub(crate) first_place: Cell<usize>,
-    /// The budget that the steps of a composed operation are charged to.
-    pub(crate) payer: Cell<u32>,
+    /// The owner of a composed operation's result, where budgets are in use: its steps are charged to that one's.
+    pub(crate) payer: Cell<Option<Owner>>,
 }
 
 impl ThreadContext {
@@ -195,7 +196,7 @@ impl ThreadContext {
             heads: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
             first_place: Cell::new(0),
-            payer: Cell::new(0),
+            payer: Cell::new(None),
         }
     }
 }

@@ -555,7 +555,7 @@ fn a_closed_manager_is_within_no_budget_whoever_has_its_number_now() {
 fn a_request_that_others_refuse_leaves_a_budget_as_it_was() {
     both(|device| {
         let tenant = base(device);
-        tenant.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        tenant.set_budget(Budget::new().max_bytes(1 << 20).soft_bytes(750_000).soft_arrays(1)).unwrap();
         let [capped, closed] = ["capped", "closed"].map(|name| tenant.child(name).unwrap());
         let x = bytes(&capped, 100).unwrap();
         capped.cap().unwrap();
@@ -571,6 +571,7 @@ fn a_request_that_others_refuse_leaves_a_budget_as_it_was() {
         device.set_limit(limit);
         assert_eq!((refused, tenant.budget_use()), ([true; 2], before));
         let _drawn = bytes(&tenant, 800_000).unwrap();
+        assert_eq!(tenant.budget_use().unwrap().soft_passed, 2, "of bytes and of arrays, when it was granted");
         drop(room);
         assert_eq!(used(&tenant).0, 800_100);
     });

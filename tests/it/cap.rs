@@ -1,6 +1,8 @@
 //! Area B, behaviours 15 to 19: a capped manager takes no further arrays.
 
-use ndgc::{DType, Error};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndgc::{Budget, DType, Error};
 
 use crate::it::support::{base, block, both, live_bytes, matrix, owned_by, values, vector};
 
@@ -79,5 +81,37 @@ fn b19_a_capped_manager_may_make_sub_managers_which_are_not_capped() {
         let array = block(&sub);
         assert!(matches!(sub.ret(&array), Err(Error::ManagerCapped { .. })), "but may not return arrays to it");
         assert!(owned_by(&array, &sub), "an array that is refused stays where it was");
+    });
+}
+
+/// The first budget comes when it is capped, or while it is.
+#[test]
+fn who_is_capped_draws_on_nothing_that_is_reserved_whenever_the_budget_comes() {
+    both(|device| {
+        if !device.is_cpu() {
+            return;
+        }
+        for round in 0..2_000 {
+            let parent = base(device);
+            let child = parent.new_sub_manager().unwrap();
+            if round == 0 {
+                child.cap().unwrap();
+            }
+            let goes = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !goes.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    child.cap().unwrap();
+                });
+                goes.store(true, Ordering::Relaxed);
+                (0..round % 100).for_each(|_| std::hint::spin_loop());
+                parent.set_budget(Budget::new().max_bytes(1_000)).unwrap();
+            });
+            let _room = parent.reserve(600).unwrap();
+            assert!(matches!(child.zeros(500, DType::U8), Err(Error::ManagerCapped { .. })));
+            assert_eq!(parent.budget_use().unwrap().reserved_bytes, 600, "round {round}");
+        }
     });
 }

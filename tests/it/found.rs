@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::{
-    CpuStorage, CustomOp1, DType, Device, Error, Key, Layout, NdManager, Proxy, Result, Shape, Tensor, Var, Workspace,
-    WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    Budget, BudgetUse, CpuStorage, CustomOp1, DType, Device, Error, Key, Layout, NdManager, Proxy, Result, Shape,
+    Tensor, Var, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
 use crate::it::support::{alone, base, live_bytes, matrix, values};
@@ -499,6 +499,33 @@ fn f12_what_the_users_code_makes_inside_an_operation_is_its_managers() {
         let y = x.apply_op1_no_bwd(&Making(other.clone())).unwrap();
         assert_eq!((manager.array_count(), other.array_count()), (2, 2));
         drop(y);
+    });
+}
+
+/// Closes a manager, and gives another one a budget, in the place of the one that ended.
+struct Closing(NdManager, NdManager);
+
+impl CustomOp1 for Closing {
+    fn name(&self) -> &'static str {
+        "closing"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        self.0.close()?;
+        self.1.set_budget(Budget::new())?;
+        Ok((CpuStorage::U8(vec![1; 600]), Shape::from(600)))
+    }
+}
+
+#[test]
+fn f30_steps_of_an_operation_whose_manager_is_closed_meanwhile_charge_nobody() {
+    alone(|| {
+        let (old, tenant) = (base(&Device::Cpu), base(&Device::Cpu));
+        old.set_budget(Budget::new()).unwrap();
+        // Without bytes: nothing keeps the budget of its manager.
+        let x = old.zeros(0, DType::U8).unwrap();
+        assert!(x.apply_op1_no_bwd(&Closing(old.clone(), tenant.clone())).is_err());
+        assert_eq!(tenant.budget_use(), Some(BudgetUse::default()));
     });
 }
 

@@ -346,11 +346,11 @@ impl Arena {
     fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, NoBytes> {
         let payer = self.budget.get();
         let charge = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
-        if charge.is_above_soft {
-            self.above_soft.set(true);
-        }
         match ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers) {
             Ok(mut block) => {
+                if charge.is_above_soft() {
+                    self.above_soft.set(true);
+                }
                 block.charged_to(charge.settle());
                 state.tally.system_allocations += 1;
                 Ok(block)

@@ -277,11 +277,12 @@ fn charged_storage(
         return Err(NoBytes::Budget(refusal));
     }
     let charge = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
-    *above_soft = charge.is_above_soft | budget::passes_soft_arrays(payer);
     let storage = storage_at_once(context, op, device, bytes, zeroed);
     match &storage {
         Ok(storage) if storage.part().is_none() => {
+            let is_above = charge.is_above_soft();
             let payer = charge.settle();
+            *above_soft = is_above | budget::passes_soft_arrays(payer);
             if payer != 0 {
                 storage.charged_to(payer);
             }
@@ -324,7 +325,11 @@ fn payer(context: &ThreadContext, device: &Device, budget: &dyn Fn() -> u32) -> 
     if context.workspaces.takes(device) && !is_capturing() {
         return 0;
     }
-    if composite_site().is_some() { context.payer.get() } else { budget() }
+    if composite_site().is_none() {
+        return budget();
+    }
+    // Asked for each step: its manager may be closed meanwhile, and the number be another's.
+    context.payer.get().map_or(0, |owner| budget_of(&owner))
 }
 
 /// The number of the budget of the first operand's owner.
@@ -398,7 +403,7 @@ fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, own
 /// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
 fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
     if budget::is_in_use() && composite_site().is_none() {
-        with_context(|context| context.payer.set(owner().map_or(0, |owner| budget_of(&owner))));
+        with_context(|context| context.payer.set(owner()));
     }
 }
 
@@ -597,14 +602,14 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     /// Puts back who pays, also after a panic.
-    struct Payer(u32);
+    struct Payer(Option<Owner>);
     impl Drop for Payer {
         fn drop(&mut self) {
             with_context(|context| context.payer.set(self.0));
         }
     }
     let _restore = Restore(COMPOSITE.take());
-    let _payer = Payer(with_context(|context| context.payer.replace(0)));
+    let _payer = Payer(with_context(|context| context.payer.replace(None)));
     f()
 }
 

@@ -266,6 +266,7 @@ fn look(managers: &[NdManager]) {
         let BudgetUse { bytes: has, peak_bytes, arrays: count, peak_arrays, reserved_bytes, .. } = found;
         let most = bytes.map_or(u64::MAX, |bytes| bytes + beyond * LENT);
         assert!(has <= most && peak_bytes <= most && reserved_bytes <= most, "m{at}: {found:?}");
+        assert!(has <= peak_bytes && count <= peak_arrays, "m{at}: {found:?}");
         let most = arrays.map_or(u64::MAX, |arrays| arrays + beyond);
         assert!(count <= most && peak_arrays <= most, "m{at}: {found:?}");
     }
