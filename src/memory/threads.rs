@@ -14,7 +14,6 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use crate::base::sync::{AtomicU32, AtomicU64, Home, Ordering, Place, Snapshot, ThreadOwned, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
-    owner::Owner,
     queue::LANES,
     slab::Stock,
     switch, trace,
@@ -175,8 +174,6 @@ pub(crate) struct ThreadContext {
     pub(crate) workspaces: WorkspaceStack,
     /// The place of the first operand of the call, if it has one.
     pub(crate) first_place: Cell<usize>,
-    /// The owner of a composed operation's result, where budgets are in use: its steps are charged to that one's.
-    pub(crate) payer: Cell<Option<Owner>>,
 }
 
 impl ThreadContext {
@@ -196,7 +193,6 @@ impl ThreadContext {
             heads: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
             first_place: Cell::new(0),
-            payer: Cell::new(None),
         }
     }
 }

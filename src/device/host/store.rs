@@ -3,9 +3,9 @@
 //!
 //! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
 //! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`). Where ranges come from
-//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). A large block of the size that was
-//! handed out last is in no list when it comes back, since a loop asks for its size again: if the next request is of
-//! another, it merges then.
+//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). A large block of the size that
+//! was handed out last is in no list when it comes back, since a loop asks for its size again: if the next request is
+//! of another, it merges then.
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
@@ -168,8 +168,8 @@ pub(super) struct Store<S = Mappings> {
     large: Blocks<Touched>,
     small: Blocks<Segment>,
     pub(super) ranges: S,
-    /// The large block that came back last, in no list, if it had the size of the one handed out last; else 0. Its pages
-    /// count as cached.
+    /// The large block that came back last, in no list, if it had the size of the one handed out last; else 0. Its
+    /// pages count as cached.
     last: u32,
     /// Bytes of the large block that was handed out last.
     last_size: usize,

@@ -329,7 +329,7 @@ fn payer(context: &ThreadContext, device: &Device, budget: &dyn Fn() -> u32) -> 
         return budget();
     }
     // Asked for each step: its manager may be closed meanwhile, and the number be another's.
-    context.payer.get().map_or(0, |owner| budget_of(&owner))
+    PAYER.get().map_or(0, |owner| budget_of(&owner))
 }
 
 /// The number of the budget of the first operand's owner.
@@ -403,7 +403,7 @@ fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, own
 /// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
 fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
     if budget::is_in_use() && composite_site().is_none() {
-        with_context(|context| context.payer.set(owner()));
+        PAYER.set(owner());
     }
 }
 
@@ -476,6 +476,8 @@ pub(crate) fn adopt_for(
 }
 
 thread_local! {
+    /// The owner of a composed operation's result, where budgets are in use: its steps are charged to that one's.
+    static PAYER: Cell<Option<Owner>> = const { Cell::new(None) };
     /// Set while an operation is composed of others: the place of the call that asked for it.
     static COMPOSITE: Cell<Option<Site>> = const { Cell::new(None) };
 }
@@ -605,11 +607,11 @@ pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     struct Payer(Option<Owner>);
     impl Drop for Payer {
         fn drop(&mut self) {
-            with_context(|context| context.payer.set(self.0));
+            PAYER.set(self.0);
         }
     }
     let _restore = Restore(COMPOSITE.take());
-    let _payer = Payer(with_context(|context| context.payer.replace(None)));
+    let _payer = Payer(PAYER.take());
     f()
 }
 
