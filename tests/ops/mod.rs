@@ -10,6 +10,7 @@ mod audited_grad;
 mod audited_layers;
 mod audited_nn;
 mod autograd;
+mod bent;
 mod cases;
 mod conv;
 mod display;

@@ -27,7 +27,7 @@ pub(crate) const EXCHANGED: &str = "one of them was exchanged meanwhile";
 /// Attempts to get the exclusive right to a storage before giving up.
 const ATTEMPTS: u32 = 1 << 16;
 
-/// Submits to the device of an array what changes the first view in place and reads the others.
+/// Submits to the device of an array what writes the first view, or changes it in place, and reads the others.
 pub(crate) type InPlace<'k, const N: usize> = dyn for<'v> Fn(&Device, View<'v>, [View<'v>; N]) -> Result<()> + 'k;
 
 /// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was

@@ -1,24 +1,41 @@
-//! Activations, dropout, attention and rotary positions, composed of other operations.
+//! Activations with numbers; and those composed of other operations, as dropout, attention and rotary positions are.
 //!
 //! All of floats, with gradients; the result belongs to the owner of the receiver.
 
+use crate::array::autograd::Saved;
 use crate::base::{
     call::Call,
     error::{Error, Result},
     shape::{D, Few, Shape},
 };
+use crate::device::kernel::{Bend, Kernel, Map};
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, number, wrong_shape},
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, number, wrong_shape},
+        exec::{launch, map1},
+        inplace::InPlace,
+    },
+    elementwise::unary::{gradient, one},
 };
 
-/// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
-fn with_negative_part(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
-    check::float(op, x.dtype())?;
-    let below = f(&x.ext_clamp_max(0.0)?)?;
-    // A NaN comes through below alone.
-    x.relu()?.add(&below)
+/// A function that is bent at 0; its gradient is one kernel too.
+fn bent(call: Call, x: &Proxy, bend: Bend) -> Result<Proxy> {
+    map1(
+        call,
+        x,
+        |dtype| check::float(call, dtype),
+        Map::Bent(bend),
+        |a, _| {
+            let saved = Saved::of(call, a);
+            move |grad: &Proxy, _| {
+                let kernel: &InPlace<'_, 2> =
+                    &|device, dst, [saved, grad]| launch(device, &Kernel::BentGrad { bend, saved, grad, dst });
+                Ok(one(gradient(call, &saved.get()?, grad, kernel)?))
+            }
+        },
+    )
 }
 
 /// The sizes of one rotation: `x` has positions on axis `at`, and pairs on the last one.
@@ -115,7 +132,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Proxy> {
-        composite(Call::here("elu"), self, &mut || with_negative_part(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
+        bent(Call::here("elu"), self, Bend { scale: 1.0, below: alpha, curved: true })
     }
 
     /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
@@ -124,8 +141,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
-        let elu = |x: &Proxy| x.expm1()?.affine(alpha, 0.0);
-        composite(Call::here("selu"), self, &mut || with_negative_part(self, "selu", elu)?.affine(gamma, 0.0))
+        bent(Call::here("selu"), self, Bend { scale: gamma, below: alpha, curved: true })
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
@@ -134,9 +150,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
-        composite(Call::here("leaky_relu"), self, &mut || {
-            with_negative_part(self, "leaky_relu", |x| x.affine(slope, 0.0))
-        })
+        bent(Call::here("leaky_relu"), self, Bend { scale: 1.0, below: slope, curved: false })
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
@@ -159,7 +173,10 @@ impl Proxy {
             } else {
                 return Err(Error::shapes(op, &shape, &of_slopes, "needs one slope, or one for each entry of axis 1"));
             };
-            with_negative_part(self, op, |x| x.broadcast_mul(&slopes))
+            check::float(op, self.dtype())?;
+            let below = self.ext_clamp_max(0.0)?.broadcast_mul(&slopes)?;
+            // A NaN comes through below alone.
+            self.relu()?.add(&below)
         })
     }
 

@@ -131,8 +131,8 @@ fn vjp(
         Kept::Nothing => None,
     };
     move |grad: &Proxy, _| match &saved {
-        Some(saved) => Ok(one(unary_grad(&saved.get()?, grad, op, call.site)?)),
-        None => Ok(one(unary_grad(grad, grad, op, call.site)?)),
+        Some(saved) => Ok(one(unary_grad(call, &saved.get()?, grad, op)?)),
+        None => Ok(one(unary_grad(call, grad, grad, op)?)),
     }
 }
 
@@ -152,14 +152,19 @@ pub(crate) fn unary(src: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
 }
 
 /// Its gradient in one pass.
-fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
-    let call = Call { op: op.name(), site };
+fn unary_grad(call: Call, saved: &Proxy, grad: &Proxy, op: UnaryOp) -> Result<Proxy> {
+    let kernel: &InPlace<'_, 2> =
+        &|device, dst, [saved, grad]| launch(device, &Kernel::UnaryGrad { op, saved, grad, dst });
+    gradient(call, saved, grad, kernel)
+}
+
+/// A gradient by one kernel, from what was kept and the gradient of the result.
+pub(crate) fn gradient(call: Call, saved: &Proxy, grad: &Proxy, kernel: &InPlace<'_, 2>) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [saved, grad])?;
         let [s, g] = pins.arrays();
         let out = output(context, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
-        let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
-        launch(device(&s), &kernel)?;
+        kernel(device(&s), out.view(), [view(&s), view(&g)])?;
         adopt(call, context, out, grad, None)
     })
 }

@@ -19,7 +19,7 @@ use crate::cpu::{
     special, strided, threads,
     vector::{Loop, simd},
 };
-use crate::kernel::{BinaryOp, CmpOp, Domain, Map, UnaryOp};
+use crate::kernel::{Bend, BinaryOp, CmpOp, Domain, Map, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
 /// Elements up to which rows, threads and vectors cost more than they do (`few.rs`).
@@ -414,9 +414,56 @@ pub(super) fn map_floats<T: Functions>(map: Map, operand: impl Operand<T>) -> Re
             let number = T::from_f64(number);
             operand.map(move |x: T| x.div(number));
         }
+        Map::Bent(bend) if bend.curved => operand.map(Bent::<T, true>::new(bend)),
+        Map::Bent(bend) => operand.map(Bent::<T, false>::new(bend)),
         map => by_numbers(map, operand)?,
     }
     Ok(())
+}
+
+/// A bent function, and its gradient.
+#[derive(Clone, Copy)]
+struct Bent<T, const CURVED: bool> {
+    scale: T,
+    below: T,
+}
+
+impl<T: Float, const CURVED: bool> Bent<T, CURVED> {
+    fn new(bend: Bend) -> Self {
+        Bent { scale: T::from_f64(bend.scale), below: T::from_f64(bend.below) }
+    }
+}
+
+impl<T: Float, const CURVED: bool> Function<T> for Bent<T, CURVED> {
+    type Output = T;
+
+    #[inline(always)]
+    fn of(self, x: T) -> T {
+        let below = if CURVED { x.exp_m1() } else { x };
+        let value = if x > T::ZERO { x } else { below.mul(self.below) };
+        // The sum takes the sign of a 0.
+        value.mul(self.scale).add(T::ZERO)
+    }
+}
+
+impl<T: Float, const CURVED: bool> FunctionOfTwo<T, T> for Bent<T, CURVED> {
+    type Output = T;
+
+    #[inline(always)]
+    fn of(self, x: T, grad: T) -> T {
+        let above = grad.mul(self.scale);
+        let below = above.mul(self.below);
+        let below = if CURVED { below.mul(x.exp()) } else { below };
+        let grad = if x > T::ZERO { above } else { below };
+        if x.is_nan() { T::ZERO } else { grad.add(T::ZERO) }
+    }
+}
+
+pub(super) fn bent_grad<T: Float>(bend: Bend, saved: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>) {
+    match bend.curved {
+        true => zip(saved, grad, dst, Bent::<T, true>::new(bend)),
+        false => zip(saved, grad, dst, Bent::<T, false>::new(bend)),
+    }
 }
 
 /// Maps with numbers that integers have too.

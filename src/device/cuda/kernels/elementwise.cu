@@ -446,6 +446,40 @@ struct Quotient {
 
 KERNEL(divide, Each) { map<T, T, None, None>(p, Quotient{p.y != 0, as<W>(p.x)}); }
 
+// A long function, which stands by itself.
+__device__ __noinline__ W curve(W x) { return expm1_(x); }
+
+// The sum takes the sign of a 0.
+struct Bent {
+    u32 is_curved;
+    W scale, below;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        switch (is_curved) {
+        case 1: EACH(((W)x[k] > 0 ? (W)x[k] : curve((W)x[k]) * below) * scale + (W)0)
+        default: EACH(((W)x[k] > 0 ? (W)x[k] : (W)x[k] * below) * scale + (W)0)
+        }
+    }
+};
+
+KERNEL(bent, Each) { map<T, T, None, None>(p, Bent{p.op, as<W>(p.x), as<W>(p.y)}); }
+
+// `s` is the operand; of NaN there is no slope.
+struct BentGradient {
+    u32 is_curved;
+    W scale, below;
+    __device__ inline W of(W s, W g, W slope) const {
+        return is_nan(s) ? (W)0 : (s > 0 ? g : g * below * slope) + (W)0;
+    }
+    template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
+        switch (is_curved) {
+        case 1: EACH(of((W)s[k], (W)g[k] * scale, exp_((W)s[k])))
+        default: EACH(of((W)s[k], (W)g[k] * scale, (W)1))
+        }
+    }
+};
+
+KERNEL(bent_grad, Each) { map<T, T, T, None>(p, BentGradient{p.op, as<W>(p.x), as<W>(p.y)}); }
+
 // `s` is what the forward pass left, as the row says.
 #define CASE(name) case OP_##name: EACH(gradient_##name((W)g[k], (W)s[k]))
 struct Gradient {
