@@ -10,6 +10,7 @@ pub(crate) mod cuda;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use ndgc::{Device, SimConfig, destroy_all_workspaces_for_current_thread, gc};
 
@@ -112,9 +113,13 @@ pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
             command.env_remove(name);
         }
     }
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    run(command.envs(variables.iter().copied()), test)
+}
+
+fn run(command: &mut Command, test: &str) -> Output {
+    let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{test} with {variables:?} failed in its own process:\n{out}\n{err}");
+    assert!(output.status.success(), "{test} failed in its own process, {command:?}:\n{out}\n{err}");
     assert!(out.contains("1 passed"), "{test} names a test that exists:\n{out}");
     output
 }
@@ -126,6 +131,16 @@ pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
     } else {
         in_child(test, &[]);
     }
+}
+
+/// Whether this test has run in a process of its own: for those of seconds, that others have their turn meanwhile.
+pub(crate) fn ran_apart() -> bool {
+    let thread = thread::current();
+    // One by one they run on the main thread.
+    let Some(test) = thread.name().filter(|&name| name != "main" && !is_child()) else { return false };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    run(command.args(["--exact", test, "--test-threads=1"]).env(CHILD, "1"), test);
+    true
 }
 
 /// An error says on which line of these tests the call was that failed, unless it is of a kind that is of no one call.

@@ -1,6 +1,5 @@
 //! Events and figures for a server's own tools: the optional features `tracing` and `metrics`.
 
-#[cfg(feature = "metrics")]
 mod figures {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
@@ -99,7 +98,6 @@ mod figures {
     }
 }
 
-#[cfg(feature = "tracing")]
 mod events {
     use std::fmt;
     use std::sync::{Arc, Mutex};

@@ -14,8 +14,6 @@ mod closing;
 mod defects;
 mod errors;
 mod exchanged;
-#[cfg(any(feature = "tracing", feature = "metrics"))]
-mod exported;
 mod flat;
 mod found;
 mod hierarchy;

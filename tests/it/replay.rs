@@ -136,6 +136,9 @@ fn of_blocks_of_all_sizes_an_eighth_more_is_reserved_than_lives() {
 
 #[test]
 fn a_loop_that_repeats_reserves_after_a_thousand_more_rounds_what_it_did_and_asks_for_nothing() {
+    if crate::common::ran_apart() {
+        return;
+    }
     for (name, text) in CORPUS {
         let recording = read(text);
         // So that the longest of them takes no longer than the others.

@@ -45,21 +45,6 @@ fn a_batch_norm_of_one_value_a_channel_leaves_the_running_variance() {
     });
 }
 
-#[cfg(feature = "fft")]
-#[test]
-fn a_distance_of_zero_has_a_gradient_of_zero() {
-    each(|device| {
-        let of = |data: &[f64]| Var::from_vec(data.to_vec(), data.len(), device).unwrap();
-        let (re, im) = (of(&[0., 3., 0.]), of(&[0., 4., -2.]));
-        let x = ndgc::fft::Complex::new(re.as_tensor().clone(), im.as_tensor().clone()).unwrap();
-        let y = x.abs().unwrap();
-        assert_eq!(values::<f64>(&y), [0., 5., 2.]);
-        let grads = y.sum_all().unwrap().backward().unwrap();
-        assert_eq!(values::<f64>(grads.get(&re).unwrap()), [0., 0.6, 0.]);
-        assert_eq!(values::<f64>(grads.get(&im).unwrap()), [0., 0.8, -1.]);
-    });
-}
-
 #[test]
 fn a_step_before_the_first_is_refused() {
     each(|device| {
@@ -155,14 +140,6 @@ fn lists_that_no_machine_has_room_for_are_refused() {
         assert!(matches!(error(numbers), Error::OutOfMemory(_)));
         let padded = f32s(device, &[1., 2.]).pad(&[(far, 0)], PadMode::Replicate);
         assert!(matches!(error(padded), Error::OutOfMemory(_)));
-        #[cfg(feature = "fft")]
-        {
-            use ndgc::fft::{Complex, hann_window, irfft};
-            assert!(matches!(error(hann_window(far, DType::F32, device)), Error::OutOfMemory(_)));
-            let wide = f32s(device, &[1.]).broadcast_as(far).unwrap();
-            let wide = Complex::new(wide.clone(), wide).unwrap();
-            assert!(matches!(error(irfft(&wide, None, 0)), Error::OutOfMemory(_)));
-        }
     });
 }
 

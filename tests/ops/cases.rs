@@ -202,6 +202,9 @@ pub(crate) use for_floats;
 
 #[test]
 fn elementwise_operations_of_every_dtype_match_naive_loops_on_every_form() {
+    if crate::common::ran_apart() {
+        return;
+    }
     fn body<T: Native>(device: &Device) {
         on_every_form::<T, T>(device, &of_any());
         on_every_form::<T, u8>(device, &comparisons());
@@ -255,6 +258,9 @@ fn broadcasting_forms_match_naive_loops_for_every_pair_of_shapes() {
 
 #[test]
 fn arrays_large_enough_for_several_threads_match_naive_loops() {
+    if crate::common::ran_apart() {
+        return;
+    }
     each(|device| {
         let of = |seed| {
             let host = Host::<f32>::sample(&[3, 100_003], seed);

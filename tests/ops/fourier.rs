@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use ndgc::fft::{Complex, fft, fft2, hann_window, ifft, ifft2, irfft, rfft, stft};
-use ndgc::{D, DType, Error, Result, Tensor};
+use ndgc::{D, DType, Error, Result, Tensor, Var};
 
 use crate::ops::gradcheck::{Case, check_all};
 use crate::ops::reference::Host;
@@ -157,5 +157,30 @@ fn what_cannot_be_transformed_is_refused() {
         assert!(matches!(error(stft(&x.re, &window, 1, true)), Error::Shape { op: "stft", .. }));
         assert!(matches!(error(stft(&x.re, &window, 0, false)), Error::Argument { op: "stft", .. }));
         assert!(matches!(error(stft(&x.re, &x.re, 1, false)), Error::Shape { op: "stft", .. }));
+    });
+}
+
+#[test]
+fn a_distance_of_zero_has_a_gradient_of_zero() {
+    each(|device| {
+        let of = |data: &[f64]| Var::from_vec(data.to_vec(), data.len(), device).unwrap();
+        let (re, im) = (of(&[0., 3., 0.]), of(&[0., 4., -2.]));
+        let x = Complex::new(re.as_tensor().clone(), im.as_tensor().clone()).unwrap();
+        let y = x.abs().unwrap();
+        assert_eq!(values::<f64>(&y), [0., 5., 2.]);
+        let grads = y.sum_all().unwrap().backward().unwrap();
+        assert_eq!(values::<f64>(grads.get(&re).unwrap()), [0., 0.6, 0.]);
+        assert_eq!(values::<f64>(grads.get(&im).unwrap()), [0., 0.8, -1.]);
+    });
+}
+
+#[test]
+fn lists_that_no_machine_has_room_for_are_refused() {
+    each(|device| {
+        let far = 1usize << 45;
+        assert!(matches!(error(hann_window(far, DType::F32, device)), Error::OutOfMemory(_)));
+        let wide = Tensor::ones(1, DType::F32, device).and_then(|one| one.broadcast_as(far)).unwrap();
+        let wide = Complex::new(wide.clone(), wide).unwrap();
+        assert!(matches!(error(irfft(&wide, None, 0)), Error::OutOfMemory(_)));
     });
 }

@@ -18,14 +18,11 @@ mod dlpack;
 mod drop_in;
 mod dtypes;
 mod errors;
-#[cfg(feature = "linalg")]
-mod factors;
 mod foreign;
-#[cfg(feature = "fft")]
-mod fourier;
 mod gradcheck;
 mod gradcheck_more;
 mod gradients;
+mod gradients_checked;
 mod hostile;
 mod indexing;
 mod inplace;
@@ -35,8 +32,6 @@ mod math;
 mod matmul;
 mod modules;
 mod moe;
-#[cfg(feature = "ndarray")]
-mod ndarrays;
 mod nn_ops;
 mod optim;
 mod order;

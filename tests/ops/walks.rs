@@ -227,6 +227,9 @@ fn run(program: &[Step], device: &Device) {
 
 #[test]
 fn random_programs_over_views_do_what_lists_of_places_do() {
+    if crate::common::ran_apart() {
+        return;
+    }
     let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
     let program = proptest::collection::vec(any::<Step>(), 1..40);
     let result = TestRunner::new(config).run(&program, |program| {

@@ -323,6 +323,9 @@ fn resident() -> u64 {
 #[test]
 #[cfg(target_os = "linux")]
 fn many_programs_leave_no_resident_memory_behind() {
+    if crate::common::ran_apart() {
+        return;
+    }
     let _alone = alone();
     let (mut runner, programs) = (TestRunner::deterministic(), prop::collection::vec(step(), 60..100));
     let mut settled = 0;

@@ -196,6 +196,9 @@ fn layers_of_images_have_their_gradients_in_each_mode() {
 
 #[test]
 fn layers_of_series_have_their_gradients_in_each_mode() {
+    if crate::common::ran_apart() {
+        return;
+    }
     both(|| {
         let (input, steps) = (InputType::recurrent(3), numbers(&[4, 3, 5]));
         let out: LayerConfig = OutputLayer::new(2, Loss::Mcxent).into();

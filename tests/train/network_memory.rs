@@ -195,6 +195,9 @@ fn separate_needs_less_than_two_thirds_of_single_for_many_narrow_layers() {
 /// as `Single` is measured: `docs/train.md`.)
 #[test]
 fn enabled_needs_no_more_than_separate_and_little_more_than_what_lives_at_once() {
+    if crate::common::ran_apart() {
+        return;
+    }
     both(|| {
         for name in ["mlp", "lenet", "lstm"] {
             let [separate, ..] = peak(measured(name, WorkspaceMode::Separate));

@@ -85,8 +85,8 @@ pub(super) struct Checker {
     events: [Clock; MAX_STREAMS],
     /// What the host is behind.
     host: Clock,
-    /// By address, without gaps in a segment.
-    shadows: Places<Shadow>,
+    /// By address, without gaps in a segment. Boxed: those behind a new one move up.
+    shadows: Places<Box<Shadow>>,
     /// By address: number and bytes of the driver's allocations.
     segments: Places<(u64, usize)>,
     /// By address: the bytes of whoever has some.
@@ -119,7 +119,7 @@ impl Checker {
     pub(super) fn create(&mut self, stream: Option<usize>, address: usize, bytes: usize) {
         let mut shadow = Shadow::new(self.created, bytes);
         stream.into_iter().for_each(|stream| shadow.follow(self.operate("alloc", stream)));
-        self.shadows.insert(address, shadow);
+        self.shadows.insert(address, Box::new(shadow));
         self.segments.insert(address, (self.created, bytes));
         self.created += 1;
     }
@@ -188,7 +188,7 @@ impl Checker {
         for (_, part) in self.shadows.take(start..end) {
             life.follow_all(&part);
         }
-        self.shadows.insert(start, life);
+        self.shadows.insert(start, Box::new(life));
     }
 
     /// Lets a shadow begin at this address, if one covers it.
@@ -197,8 +197,8 @@ impl Checker {
         let (skip, bytes) = (at - *start, shadow.bytes);
         if skip < bytes {
             let right = shadow.part(skip..bytes);
-            *shadow = shadow.part(0..skip);
-            self.shadows.insert(at, right);
+            **shadow = shadow.part(0..skip);
+            self.shadows.insert(at, Box::new(right));
         }
     }
 
@@ -340,12 +340,12 @@ pub(super) fn range_of(span: Span) -> Range<usize> {
 /// The shadows that a span has bytes in, each with the bytes from its start to the span's.
 ///
 /// Mostly one. Several if parts of the span were sub-allocated anew.
-fn reached(shadows: &mut Places<Shadow>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
+fn reached(shadows: &mut Places<Box<Shadow>>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
     let Range { start, end } = range_of(span);
     let first = shadows.last_below(start.saturating_add(1)).map_or(start, |(at, _)| *at);
     let with_skip = shadows.within_mut(first..end).iter_mut().map(move |(at, shadow)| {
         let skip = start.wrapping_sub(*at).cast_signed();
-        (shadow, skip)
+        (&mut **shadow, skip)
     });
     with_skip.filter(|(shadow, skip)| *skip < shadow.bytes.cast_signed())
 }

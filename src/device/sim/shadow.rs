@@ -19,15 +19,11 @@ pub struct Use {
     pub operation: u64,
 }
 
-/// A set of byte offsets.
+/// A set of byte offsets: words up to the last one that has some.
 #[derive(Debug, Default)]
 pub(super) struct BitSet(Vec<u64>);
 
 impl BitSet {
-    fn new(len: usize) -> Self {
-        BitSet(vec![0; len.div_ceil(64)])
-    }
-
     /// The words that a range touches, each with the bits of the range in it.
     fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         (range.start / 64..range.end.div_ceil(64)).map(move |word| {
@@ -42,15 +38,13 @@ impl BitSet {
         let (first, shift) = (range.start / 64, range.start % 64);
         let word = |at: usize| self.0.get(at).copied().unwrap_or(0);
         let both = |at: usize| (word(at) >> shift) | (word(at + 1) << 1 << (63 - shift));
-        BitSet((0..range.len().div_ceil(64)).map(|i| both(first + i)).collect())
+        let words = range.len().div_ceil(64).min(self.0.len().saturating_sub(first));
+        BitSet((0..words).map(|i| both(first + i)).collect())
     }
 
     fn insert(&mut self, range: Range<usize>) {
-        for (word, mask) in Self::words(range) {
-            if let Some(bits) = self.0.get_mut(word) {
-                *bits |= mask;
-            }
-        }
+        self.0.resize(self.0.len().max(range.end.div_ceil(64)), 0);
+        Self::words(range).for_each(|(word, mask)| self.0[word] |= mask);
     }
 
     /// The first offset of a range that is, or is not, in the set.
@@ -106,7 +100,7 @@ pub(super) fn overlap(a: &OwnedView, b: &OwnedView) -> bool {
         return false;
     }
     let base = ends[0].0.min(ends[1].0);
-    let mut bits = BitSet::new(ends[0].1 - base);
+    let mut bits = BitSet::default();
     for_each_run(a, &mut |run| bits.insert(run.start + ends[0].0 - base..run.end + ends[0].0 - base));
     let mut found = false;
     for_each_run(b, &mut |run| {
@@ -130,7 +124,7 @@ pub(super) struct Shadow {
 
 impl Shadow {
     pub(super) fn new(number: u64, bytes: usize) -> Self {
-        Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: BitSet::new(bytes) }
+        Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: BitSet::default() }
     }
 
     /// What is known of some of the bytes.
@@ -230,7 +224,7 @@ mod tests {
 
     #[test]
     fn bits_find_the_first_hole_across_words() {
-        let mut bits = BitSet::new(300);
+        let mut bits = BitSet::default();
         bits.insert(3..200);
         assert_eq!(bits.find(3..200, false), None);
         assert_eq!(bits.find(3..201, false), Some(200));
@@ -241,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_part_of_bits_is_their_range_wherever_it_begins() {
-        let mut bits = BitSet::new(300);
+        let mut bits = BitSet::default();
         [3..9, 60..70, 127..129, 200..300].into_iter().for_each(|range| bits.insert(range));
         for range in [0..300, 3..70, 64..192, 61..64, 128..300, 299..300, 5..5] {
             let part = bits.part(range.clone());
