@@ -1,11 +1,15 @@
 //! What the system is asked for beyond std, each as a function that is safe to call.
 //!
-//! The unsafe code calls the C library, with numbers, a local to write to, or a function of this file.
+//! The unsafe code calls the C library, with numbers, a local to write to, a function of this file, or memory that the
+//! caller has alone: by a borrow, or since it is a mapping's own.
 
 #![allow(unsafe_code)]
 
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
 
 /// A barrier on every running thread of the process, for who runs none himself.
 pub(crate) mod membarrier {
@@ -47,6 +51,48 @@ pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) -> 
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let advised = false;
     if advised { bytes } else { 0 }
+}
+
+/// A range of the address space, whose bytes are zero when it is new. It knows only of their addresses: who uses them
+/// has to know what else becomes of it.
+#[derive(Debug)]
+pub(crate) struct Mapping(MmapRaw);
+
+impl Mapping {
+    /// A range of so many bytes, in large pages where the system has some. `None`: there is none.
+    pub(crate) fn new(bytes: usize) -> Option<Self> {
+        let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon().ok()?);
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Some(Mapping(map))
+    }
+
+    /// Its first address.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.0.as_mut_ptr()).expect("nothing is mapped at null")
+    }
+
+    /// Where in it an address lies, if it does.
+    pub(crate) fn place_of(&self, address: NonNull<u8>) -> Option<usize> {
+        let place = address.addr().get().checked_sub(self.start().addr().get());
+        place.filter(|&place| place < self.0.len())
+    }
+
+    /// Gives the pages of a part back, whose bytes are zero from then on. Whether they went.
+    pub(crate) fn return_pages(&mut self, place: usize, bytes: usize) -> bool {
+        assert!(place.checked_add(bytes).is_some_and(|end| end <= self.0.len()), "a part of the mapping");
+        #[cfg(target_os = "linux")]
+        {
+            let part = self.0.as_mut_ptr().wrapping_add(place);
+            // SAFETY: pages of this mapping, which is borrowed alone, has no file, and lends its bytes to nobody: they
+            // stay what they were, or become zero.
+            unsafe { libc::madvise(part.cast(), bytes, libc::MADV_DONTNEED) == 0 }
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            false
+        }
+    }
 }
 
 /// The word that a fork changes in the child, and what to.

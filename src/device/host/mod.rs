@@ -1,8 +1,7 @@
 //! The host: its memory (the pool, its counts and its store, also without memory, and blocks that lie in files), and
 //! the one place where kernels are run on it.
 //!
-//! The unsafe code rests on who has the bytes: operations and the simulated device those of a kernel, and the store
-//! those of a free block.
+//! The unsafe code rests on who has the bytes of a kernel: operations, and the simulated device.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +16,6 @@ use crate::base::error::Result;
 use crate::device::{
     cpu,
     kernel::{Kernel, View},
-    span::Span,
 };
 
 /// Runs a kernel to its end: for the first time, or a captured one after so many replays.
@@ -35,20 +33,4 @@ pub(crate) fn run(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     // and are used by nobody else; and the host's bytes are initialised before they are handed out: those of the pool,
     // of files, of vectors, and by promise those of others.
     unsafe { cpu::run_again(kernel, replays) }
-}
-
-/// Gives the pages of a part of a free block of the store back; they are zero when they come again. Whether they went.
-fn return_pages(span: Span) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: the bytes lie in a mapping of ours that has no file, and in a block that nobody has: it came back,
-        // and is in no list (`store.rs`); after the call they read as zero.
-        let answer = unsafe { libc::madvise(span.ptr().as_ptr().cast(), span.bytes(), libc::MADV_DONTNEED) };
-        answer == 0
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = span;
-        false
-    }
 }

@@ -26,12 +26,12 @@
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-use memmap2::{MmapMut, MmapOptions};
-
-use crate::base::{system, work};
+use crate::base::{
+    system::{self, Mapping},
+    work,
+};
 use crate::device::{
     blocks::{BlockState, Blocks, MIB, Segments, Tag, block_size},
-    host::return_pages,
     span::Span,
 };
 
@@ -81,25 +81,24 @@ pub(super) trait Source: Default {
 
 /// The system: its mappings.
 #[derive(Debug, Default)]
-pub(super) struct Mappings(Vec<MmapMut>);
+pub(super) struct Mappings(Vec<Mapping>);
 
 impl Source for Mappings {
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let mut range = MmapOptions::new().len(bytes).map_anon().ok()?;
-        #[cfg(target_os = "linux")]
-        let _ = range.advise(memmap2::Advice::HugePage);
-        let start = NonNull::new(range.as_mut_ptr());
+        let range = Mapping::new(bytes)?;
+        let start = range.start();
         self.0.push(range);
-        start
+        Some(start)
     }
 
     fn unmap(&mut self, start: NonNull<u8>) {
-        let start = start.as_ptr().cast_const();
-        self.0.retain(|range| !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start));
+        self.0.retain(|range| range.place_of(start).is_none());
     }
 
     fn return_pages(&mut self, part: Span) -> bool {
-        return_pages(part)
+        self.0
+            .iter_mut()
+            .any(|range| range.place_of(part.ptr()).is_some_and(|place| range.return_pages(place, part.bytes())))
     }
 }
 
