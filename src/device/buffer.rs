@@ -1,8 +1,8 @@
 //! Bytes of a device, owned.
 //!
 //! The unsafe code makes buffers of memory of others, by a promise of whoever brings it, and slices of the host's
-//! bytes. That rests on who makes a buffer: what a pool or an arena handed out, or a keeper keeps, is its own
-//! (`from_pool`, `from_arena`, `foreign`), and initialised.
+//! bytes; and runs kernels on these. That rests on who makes a buffer: what a pool or an arena handed out, or a keeper
+//! keeps, is its own (`from_pool`, `from_arena`, `foreign`), and initialised.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +19,10 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
+    cpu,
     graph::Asynchronous,
     host::{mapped::MappedBlock, pool, spill::file},
+    kernel::{Kernel, View},
     spill,
 };
 pub(crate) use ndgc_kernels::span::Span;
@@ -244,6 +246,21 @@ impl<'a> BufferMut<'a> {
         }
         Ok(())
     }
+}
+
+/// Runs a kernel on the host's bytes to its end.
+///
+/// Operations make its operands (`ops/call/exec.rs`), of pinned arrays, fresh results and storages held for writing,
+/// and see to it that those live, and that nobody else uses what is written meanwhile.
+#[inline]
+pub(crate) fn run_on_host(kernel: &Kernel<View<'_>>) -> Result<()> {
+    // Every view is made from a storage that the caller pins or owns (`tests/tidy.rs` looks that `exec.rs` alone makes
+    // them), so the buffers live and, since a pinned storage is not being written (`registry::pin`), sources are not
+    // written meanwhile. Destinations are fresh storages that no other thread knows, or are held by a `Writing`, which
+    // excludes all readers, also through another operand.
+    // SAFETY: so operands live and are used by nobody else; and the host's bytes are initialised before they are handed
+    // out: those of the pool, of files, of vectors, and by promise those of others.
+    unsafe { cpu::run(kernel) }
 }
 
 /// A buffer as the cell of a storage has it (`memory/storage.rs`): three words for those of the host's pool and arenas.

@@ -1,4 +1,4 @@
-//! The simulation's memory: host bytes, and the only place that touches them.
+//! The simulation's memory: host bytes, and the only place that touches them. Kernels run on copies of them.
 //!
 //! # Invariants
 //! - Every byte of a [`Region`] is initialised from the start, so that reading one before it was written is
@@ -11,15 +11,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{host, kernel::Kernel, sim::places::Places, span::Span};
+use crate::device::{cpu, kernel::Kernel, sim::places::Places, span::Span};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;
 /// What fresh bytes hold: far from zero in every dtype.
 const POISON: u8 = 0xCB;
 
-/// Bytes that begin where a region may. They are atomics, since kernels reach them by address while the region has
-/// them.
+/// Bytes that begin where a region may. They are atomics, since tasks share them.
 #[derive(Debug)]
 #[repr(align(256))]
 struct Line([AtomicU8; ALIGN]);
@@ -47,7 +46,7 @@ impl Region {
     /// Where a span that lies in here does, byte by byte.
     fn part(&self, span: Span) -> impl Iterator<Item = &AtomicU8> {
         let skip = span.ptr().addr().get() - self.ptr().addr().get();
-        (skip..skip + span.bytes()).map(|at| &self.lines[at / ALIGN].0[at % ALIGN])
+        self.lines[skip / ALIGN..].iter().flat_map(|line| &line.0).skip(skip % ALIGN).take(span.bytes())
     }
 
     /// Whether all of a span lies in here, at an address that suits elements of `elem_bytes`.
@@ -149,20 +148,27 @@ impl Heap {
     /// # Errors
     /// What the kernel says about its values: an index out of range, for instance.
     pub(super) fn run(&mut self, task: &Task, replays: u64) -> Result<()> {
-        let region = task.regions[0].as_ref();
+        // What a task names lies in the region of that operand (`Heap::kernel`); no bytes lie in none.
+        let part = |operand: usize, span: Span| task.regions[operand].iter().flat_map(move |region| region.part(span));
         match &task.work {
-            // Spans lie in regions that `task` keeps, initialised and aligned (`Heap::kernel`), which `&mut self` alone
-            // reaches; operands share no byte that is written (`Checker::operation` refused the others).
-            Work::Kernel(kernel) => host::run(&kernel.borrowed(), replays)?,
+            Work::Kernel(kernel) => {
+                let load = |operand: usize, span: Span, to: &mut [u8]| {
+                    // Relaxed: `&mut self` makes this the only access to any region.
+                    to.iter_mut().zip(part(operand, span)).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                };
+                let store = |operand: usize, span: Span, bytes: &[u8]| {
+                    // Relaxed: as above.
+                    part(operand, span).zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
+                };
+                cpu::run_on_copies(kernel, replays, &load, &store)?;
+            }
             Work::Upload(dst, bytes) => {
-                let to = region.into_iter().flat_map(|region| region.part(*dst));
-                // Relaxed: `&mut self` makes this the only access to any region.
-                to.zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
+                // Relaxed: as above.
+                part(0, *dst).zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
             }
             Work::Download(src, landing) => {
-                let from = region.into_iter().flat_map(|region| region.part(*src));
                 // Relaxed: as above.
-                let bytes = from.map(|byte| byte.load(Ordering::Relaxed)).collect();
+                let bytes = part(0, *src).map(|byte| byte.load(Ordering::Relaxed)).collect();
                 *landing.0.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
             }
         }

@@ -12,7 +12,7 @@
 //! places.rs   what lies at addresses
 //! check.rs    accesses: ordered? of live blocks? of bytes that were written?
 //! shadow.rs   what the checker knows of one block
-//! memory.rs   the bytes: all `unsafe` of the simulation
+//! memory.rs   the bytes, of which kernels get copies
 //! ```
 //!
 //! # Invariants

@@ -26,10 +26,9 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::BufferMut,
+    buffer::{BufferMut, run_on_host},
     cpu::few::{self, FEW},
     graph::{blame, is_capturing},
-    host,
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
@@ -412,7 +411,7 @@ fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
 #[inline]
 pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
     match device {
-        Device::Cpu => host::run(kernel, 0),
+        Device::Cpu => run_on_host(kernel),
         device => device.submit(kernel),
     }
 }

@@ -76,4 +76,4 @@ mod vector;
 
 pub use libm::erf;
 pub use math::sin_cos_turns;
-pub use open::{run, run_again};
+pub use open::{run, run_again, run_on_copies};

@@ -3,9 +3,12 @@
 //! Behind it everything is safe Rust: a mistake in its arithmetic is a panic or a wrong number, never a stray access.
 //! What the door relies on is the contract of [`run`]. A kernel has an arm here, and so one place that says which of
 //! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
-//! The unsafe code rests on that contract, and on each operand's being opened once.
+//! The unsafe code rests on that contract, and on each operand's being opened once. Who cannot promise it has a kernel
+//! run on copies ([`run_on_copies`]).
 
 #![allow(unsafe_code)]
+
+use std::ptr::NonNull;
 
 use super::{
     compute_copy::{ComputeCopy, compute_dtype},
@@ -18,10 +21,15 @@ use super::{
         index_select, matmul, normal, reduce, scatter_add, softmax, softmax_grad, step, unary_grad, uniform,
     },
 };
-use crate::base::{dtype::DType, error::Result};
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result},
+    layout::Layout,
+};
 use crate::{
     axiswise::Axiswise,
-    kernel::{Access, Kernel, Map, OPERANDS_MAX, View},
+    kernel::{Access, Kernel, Map, OPERANDS_MAX, OwnedView, View},
+    span::Span,
     window::{ConvOp, PoolOp, Windowed},
 };
 
@@ -129,6 +137,72 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             }
         }
     }
+}
+
+/// The bytes of an operand, from the first that it reaches to the last.
+struct OperandCopy {
+    /// Aligned for every dtype.
+    words: Vec<u128>,
+    /// Where they were copied from.
+    part: Span,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl OperandCopy {
+    /// A copy to be filled.
+    fn new(view: &OwnedView) -> Result<Self> {
+        let size = view.dtype().size_in_bytes();
+        let (first, end) = view.layout().bounds().unwrap_or_default();
+        let part = view.span().part(first * size, (end - first) * size);
+        let mut words = Vec::new();
+        let (count, call) = (part.bytes().div_ceil(size_of::<u128>()), "room for a copy of an operand");
+        words
+            .try_reserve_exact(count)
+            .map_err(|error| Error::device("cpu", call, format!("{} bytes: {error}", part.bytes())))?;
+        words.resize(count, 0);
+        Ok(OperandCopy { words, part, dtype: view.dtype(), layout: view.layout().without_first(first) })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut::<u128, u8>(&mut self.words)[..self.part.bytes()]
+    }
+
+    /// The copy as an operand.
+    fn view(&mut self) -> View<'_> {
+        let span = Span::new(NonNull::from(self.bytes()).cast(), self.part.bytes());
+        View::new(span, self.dtype, &self.layout)
+    }
+}
+
+/// Runs a kernel to its end, as [`run_again`], on copies of its operands: nothing is asked of where they lie. `load`
+/// fills a copy from a part of memory, and `store` takes the copy of one that the kernel writes; both get the number of
+/// the operand in [`Kernel::accesses`].
+pub fn run_on_copies(
+    kernel: &Kernel,
+    replays: u64,
+    load: &dyn Fn(usize, Span, &mut [u8]),
+    store: &dyn Fn(usize, Span, &[u8]),
+) -> Result<()> {
+    let operands = kernel.accesses();
+    let mut copies = Vec::with_capacity(OPERANDS_MAX);
+    for (number, (view, _)) in operands.iter().enumerate() {
+        let mut copy = OperandCopy::new(view)?;
+        // Also of one that is written: there may be places between its elements.
+        load(number, copy.part, copy.bytes());
+        copies.push(copy);
+    }
+    let mut next = copies.iter_mut();
+    let own = kernel.map(&mut |_| next.next().expect("each operand has a copy").view());
+    // SAFETY: each operand is a copy of its own that was made above, initialised, borrowed here alone, and live until
+    // the end of this function.
+    let answer = unsafe { run_again(&own, replays) };
+    for (number, (copy, (_, access))) in copies.iter_mut().zip(operands.iter()).enumerate() {
+        if access != Access::Read {
+            store(number, copy.part, copy.bytes());
+        }
+    }
+    answer
 }
 
 /// Runs a kernel over images.
