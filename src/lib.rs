@@ -87,9 +87,9 @@ pub(crate) mod ops;
 #[cfg(not(loom))]
 pub(crate) mod io;
 #[cfg(not(loom))]
-mod mapped;
-#[cfg(not(loom))]
 pub mod nn;
+#[cfg(not(loom))]
+mod promised;
 #[cfg(not(loom))]
 pub mod quantized;
 // It stands on the names that programs use.
@@ -163,7 +163,6 @@ mod api {
             expression::{AsTerm, Term},
             scalar::{Scalar, TensorOrScalar},
         },
-        exchange::dlpack,
         extension::TensorExt,
         grad::{
             backward::GradStore,
@@ -231,6 +230,15 @@ mod api {
 
     #[doc(inline)]
     pub use crate::nn::streaming;
+
+    /// The structures by which arrays come from other libraries and go to them without a copy
+    /// ([`Proxy::from_dlpack`](crate::Proxy::from_dlpack), [`Proxy::to_dlpack`](crate::Proxy::to_dlpack)).
+    pub mod dlpack {
+        pub use crate::promised::{
+            DlPack, Managed,
+            dlpack::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor},
+        };
+    }
 
     /// Gradients, where candle has them.
     pub mod backprop {

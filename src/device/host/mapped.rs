@@ -10,7 +10,7 @@
 //!
 //! # What a named file asks of its owner
 //! Nobody may shorten it while it is mapped, or the next access behind its new end is a SIGBUS; nor write to it, which
-//! would change arrays under their readers (the same promise as in `mapped/mod.rs`). Other blocks, of this process or
+//! would change arrays under their readers (the same promise as in `promised/mod.rs`). Other blocks, of this process or
 //! of others, are kept out by a lock, but the lock is advisory: programs that do not ask for it are not.
 
 use std::fs::{self, File, OpenOptions};

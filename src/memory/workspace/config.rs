@@ -318,7 +318,7 @@ impl WorkspaceConfigBuilder {
         self
     }
 
-    /// The file of a mapped workspace, for which the caller of `temp_file_path` (`mapped/mod.rs`) promises.
+    /// The file of a mapped workspace, for which the caller of `temp_file_path` (`promised/mod.rs`) promises.
     pub(crate) fn with_file(mut self, path: PathBuf) -> Self {
         self.config.temp_file_path = Some(path);
         self

@@ -1,4 +1,4 @@
-//! Arrays in memory that ndgc did not allocate: a vector's, a mapped file's. `dlpack.rs` has those of others'
+//! Arrays in memory that ndgc did not allocate: a vector's, a mapped file's. `promised/mod.rs` has those of others'
 //! addresses.
 //!
 //! A *keeper* keeps such memory. It lives in the array's storage, which views, saved values and running operations

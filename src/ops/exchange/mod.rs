@@ -1,6 +1,5 @@
-//! Arrays that other libraries made, and arrays given to them.
+//! Arrays that other libraries made, and arrays given to them. DLPack and addresses are apart (`promised/mod.rs`).
 
-pub mod dlpack;
 pub(crate) mod foreign;
 #[cfg(feature = "cuda")]
 pub(crate) mod nccl;

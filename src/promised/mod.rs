@@ -1,22 +1,27 @@
-//! Exchange of arrays with other libraries, without a copy: by address ([`Proxy::from_blob`]), and by DLPack, both
-//! ways.
+//! Memory that is what users promise: by address ([`Proxy::from_blob`]), in the structures of DLPack
+//! ([`DlPack::from_raw`]), and in files that are mapped. Apart from the layers, since networks' files and workspaces
+//! are mapped too.
 //!
 //! An exported array is a [`DlPack`]: a C structure that says where the elements lie, with a function that gives them
 //! back. ndgc's end keeps the storage, as a view would; the other's end is a keeper of foreign memory. So the bytes are
 //! freed once, by whichever side ends last, on whatever thread.
 //!
-//! The layout is that of version 1 of the standard; [`DLManagedTensor`] is the form before it, which most libraries
-//! still speak.
-//!
-//! The unsafe code follows addresses of others, by the promises of [`DlPack::from_raw`] and [`Proxy::from_blob`]; what
+//! The unsafe code rests on these promises: it follows addresses of others, and maps files that nobody changes. What
 //! ndgc exports is a box of its own, which its deleter ends once.
 
 #![allow(unsafe_code)]
 
+pub(crate) mod dlpack;
+
 use std::ffi::c_void;
 use std::fmt;
+use std::fs::File;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memmap2::Mmap;
 
 use crate::base::{
     call::Call,
@@ -29,8 +34,11 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::{Buffer, Foreign, Span},
+    host::mapped::MappedBytes,
 };
-use crate::memory::{proxy::Proxy, storage::Storage, switch};
+use crate::io::safetensors::MmapedSafetensors;
+use crate::memory::{proxy::Proxy, storage::Storage, switch, workspace::config::WorkspaceConfigBuilder};
+use crate::nn::VarBuilder;
 use crate::ops::{
     call::{
         compose::argument,
@@ -39,90 +47,10 @@ use crate::ops::{
     },
     exchange::foreign::{adopt, is_aligned},
 };
-
-/// The device of a [`DLTensor`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct DLDevice {
-    /// 1 is the host, 2 a CUDA device, 3 pinned host memory, 13 managed CUDA memory.
-    pub device_type: i32,
-    /// Its number.
-    pub device_id: i32,
-}
-
-/// The element type of a [`DLTensor`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct DLDataType {
-    /// 0 is a signed integer, 1 an unsigned one, 2 a float, 4 bfloat, 5 complex, 6 bool, 10 a float
-    /// of 8 bits with 4 of exponent and no infinity.
-    pub code: u8,
-    /// Bits of one lane.
-    pub bits: u8,
-    /// 1, but for vectors.
-    pub lanes: u16,
-}
-
-/// Where an array lies.
-#[derive(Debug)]
-#[repr(C)]
-pub struct DLTensor {
-    /// Address that `byte_offset` counts from.
-    pub data: *mut c_void,
-    /// Its device.
-    pub device: DLDevice,
-    /// Number of axes.
-    pub ndim: i32,
-    /// Element type.
-    pub dtype: DLDataType,
-    /// Size along each axis.
-    pub shape: *mut i64,
-    /// Elements from one index to the next along each axis; null for row-major order.
-    pub strides: *mut i64,
-    /// Bytes from `data` to the first element.
-    pub byte_offset: u64,
-}
-
-/// An array with the function that gives it back: the form without a version.
-#[derive(Debug)]
-#[repr(C)]
-pub struct DLManagedTensor {
-    /// Where it lies.
-    pub dl_tensor: DLTensor,
-    /// The producer's own.
-    pub manager_ctx: *mut c_void,
-    /// Called once, by whoever uses the array last.
-    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
-}
-
-/// The version of the structures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct DLPackVersion {
-    /// Another one lays out the structures differently.
-    pub major: u32,
-    /// Another one only adds.
-    pub minor: u32,
-}
-
-/// An array with the function that gives it back.
-#[derive(Debug)]
-#[repr(C)]
-pub struct DLManagedTensorVersioned {
-    /// The version that it was made by.
-    pub version: DLPackVersion,
-    /// The producer's own.
-    pub manager_ctx: *mut c_void,
-    /// Called once, by whoever uses the array last.
-    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
-    /// Bit 0: nobody may write to it. Bit 1: it is a copy.
-    pub flags: u64,
-    /// Where it lies.
-    pub dl_tensor: DLTensor,
-}
-
-const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
-const READ_ONLY: u64 = 1;
+use crate::quantized::gguf_file::MmapedContent;
+use dlpack::{
+    DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY, VERSION, code_of, dtype_of, place_of, reaches,
+};
 
 mod sealed {
     pub trait Sealed {}
@@ -310,34 +238,6 @@ impl<M: Managed> Drop for DlPack<M> {
     }
 }
 
-/// The kinds of numbers, as the first letters of a dtype's name, and their codes.
-const CODES: [(&str, u8); 7] = [("bool", 6), ("f8e4m3", 10), ("bf", 4), ("i", 0), ("u", 1), ("f", 2), ("c", 5)];
-
-fn code_of(dtype: DType) -> DLDataType {
-    let code = CODES.iter().find(|(kind, _)| dtype.as_str().starts_with(kind)).map_or(3, |&(_, code)| code);
-    DLDataType { code, bits: (8 * dtype.size_in_bytes()) as u8, lanes: 1 }
-}
-
-/// Where DLPack says that arrays of a device are.
-fn place_of(op: &'static str, device: &Device) -> Result<DLDevice> {
-    match device {
-        Device::Cpu => Ok(DLDevice { device_type: 1, device_id: 0 }),
-        #[cfg(feature = "cuda")]
-        Device::Cuda(cuda) => Ok(DLDevice { device_type: 2, device_id: cuda.ordinal() as i32 }),
-        Device::Sim(_) => argument(op, "device", device, "the host or a CUDA device: a simulated one has no addresses"),
-    }
-}
-
-/// Whether arrays that DLPack says are there can be used by the device.
-fn reaches(device: &Device, there: DLDevice) -> bool {
-    match (device, there.device_type) {
-        (Device::Cpu, 1 | 3) => true,
-        #[cfg(feature = "cuda")]
-        (Device::Cuda(cuda), 2 | 13) => i32::try_from(cuda.ordinal()) == Ok(there.device_id),
-        _ => false,
-    }
-}
-
 fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
     enter(call, |context| {
         let pins = pin(context, call.op, [array])?;
@@ -387,7 +287,8 @@ fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
 }
 
 /// The shape, the strides if it has some, and the dtype that a structure names.
-fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MAX_RANK]>, DType)> {
+fn read<M: Managed>(op: &'static str, pack: &DlPack<M>) -> Result<(Shape, Option<[isize; MAX_RANK]>, DType)> {
+    let tensor = pack.managed().tensor();
     let rank = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
     if rank > MAX_RANK {
         return Err(Error::rank_too_large(op, rank));
@@ -395,7 +296,8 @@ fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MA
     let list = |at: *mut i64| {
         let mut all = [0i64; MAX_RANK];
         if rank > 0 && !at.is_null() {
-            // SAFETY: a structure that says what is there has `ndim` numbers at each of its lists.
+            // SAFETY: the structure says what is there, by the promise of `from_raw`, or since `export` made it: `ndim`
+            // numbers at each of its lists.
             all[..rank].copy_from_slice(unsafe { std::slice::from_raw_parts(at, rank) });
         }
         all
@@ -408,7 +310,7 @@ fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MA
         };
         *to = size;
     }
-    let Some(dtype) = DType::ALL.into_iter().find(|&dtype| code_of(dtype) == tensor.dtype) else {
+    let Some(dtype) = dtype_of(tensor.dtype) else {
         return argument(op, "dtype", format!("{:?}", tensor.dtype), "a dtype of ndgc, of one lane");
     };
     let strides = (!tensor.strides.is_null()).then(|| steps.map(|step| step as isize));
@@ -477,7 +379,7 @@ impl Proxy {
             let Export { dtype, layout, storage, .. } = export;
             return enter(call, |context| place(call, context, (*dtype, layout), storage.clone(), (&at, &at.owner())));
         }
-        let (shape, strides, dtype) = call.named(read(call.op, tensor))?;
+        let (shape, strides, dtype) = call.named(read(call.op, &pack))?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
         let ptr =
             if tensor.data.is_null() { std::ptr::null_mut() } else { tensor.data.cast::<u8>().wrapping_add(offset) };
@@ -609,4 +511,147 @@ fn found(call: Call, blob: Blob<'_>, device: &Device) -> Result<(NonNull<u8>, us
         return argument(call, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
     Ok((start, places * size, layout))
+}
+
+impl MmapedSafetensors {
+    /// Maps a file and reads its header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
+    pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::multi(&[path]) }
+    }
+
+    /// Maps several files and reads their headers.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor, safetensors::MmapedSafetensors};
+    /// let path = std::env::temp_dir().join(format!("ndgc-mapped-{}.safetensors", std::process::id()));
+    /// Tensor::new(&[1f32, 2.], &Device::Cpu)?.save_safetensors("w", &path)?;
+    /// // SAFETY: nobody else knows of the file.
+    /// let weights = unsafe { MmapedSafetensors::multi(&[&path])? };
+    /// let w = weights.load("w", &Device::Cpu)?; // the file's own bytes: nothing is copied
+    /// assert_eq!(w.to_vec1::<f32>()?, [1., 2.]);
+    /// assert!(matches!(w.affine_(2., 0.), Err(Error::ReadOnly { .. })));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that
+    /// is cut short ends the process with SIGBUS when bytes behind its new end are read.
+    #[track_caller]
+    pub unsafe fn multi<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
+        let mut all = Vec::with_capacity(paths.len());
+        for path in paths {
+            let path = path.as_ref();
+            // SAFETY: the caller's promise.
+            let mapping = unsafe { map(path)? };
+            all.push((path, mapping));
+        }
+        Self::of(all)
+    }
+}
+
+/// Maps a file.
+///
+/// # Safety
+/// As [`MmapedSafetensors::multi`].
+#[track_caller]
+unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
+    let site = Location::caller();
+    let fail = |error: std::io::Error| Error::file(Some(path), None, format!("cannot be mapped: {error}")).at(site);
+    let special = || fail(std::io::Error::other("it is not a regular file"));
+    // Before it is opened: a pipe without a writer is waited for.
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(special());
+    }
+    let file = File::open(path).map_err(fail)?;
+    if !file.metadata().map_err(fail)?.is_file() {
+        return Err(special());
+    }
+    // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the caller's
+    // promise.
+    let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
+    let counted = MappedBytes::new(map.len());
+    Ok(Arc::new(MappedFile { map, _counted: counted }))
+}
+
+/// A mapping, whose bytes are counted.
+struct MappedFile {
+    map: Mmap,
+    _counted: MappedBytes,
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl MmapedContent {
+    /// Maps a file and reads its header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
+    pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { map(path.as_ref())? };
+        Self::of(path.as_ref(), bytes)
+    }
+}
+
+impl VarBuilder<'_> {
+    /// Mapped files of safetensors: weights of their dtype on the host are the files' own bytes.
+    ///
+    /// # Errors
+    /// As [`MmapedSafetensors::multi`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
+    pub unsafe fn from_mmaped_safetensors<P: AsRef<Path>>(paths: &[P], dtype: DType, dev: &Device) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let tensors = unsafe { MmapedSafetensors::multi(paths)? };
+        Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
+    }
+}
+
+impl WorkspaceConfigBuilder {
+    /// The file of a mapped workspace. It is made if it is not there, is as long as it is or as `initial_size`,
+    /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, LocationPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let path = std::env::temp_dir().join(format!("ndgc-workspace-{}", std::process::id()));
+    /// let builder = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap).initial_size(4096);
+    /// // SAFETY: nobody else knows of the file.
+    /// let config = unsafe { builder.temp_file_path(&path) }.build()?;
+    /// Workspace::cycle("FILE", &config, || Tensor::ones(3, DType::F32, &Device::Cpu).map(drop))?;
+    /// let found = Workspace::cycle("FILE", &config, || Tensor::empty(3, DType::F32, &Device::Cpu)?.to_vec1::<f32>())?;
+    /// assert_eq!(found, [1.; 3]); // what the file has there
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and
+    /// no other handle of this one. Arrays would change under their readers, and an access behind a new end ends the
+    /// process with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask
+    /// for it are not kept out.
+    pub unsafe fn temp_file_path(self, path: impl Into<PathBuf>) -> Self {
+        self.with_file(path.into())
+    }
 }
