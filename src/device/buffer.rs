@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 
 use crate::base::{
@@ -214,10 +215,12 @@ impl<'a> BufferMut<'a> {
     /// Its bytes, if they are the host's and it may be written.
     #[inline(always)]
     pub(crate) fn on_host(self) -> Option<&'a mut [u8]> {
-        // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
-        // `from_arena`, `foreign`); who made this has it alone as long as the result lasts (`Buffer::as_mut`,
-        // `PackedBuffer::as_mut`).
-        (self.device.is_cpu() && !self.read_only).then(|| unsafe { self.span.slice_mut() })
+        (self.device.is_cpu() && !self.read_only).then(|| {
+            // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone
+            // (`from_pool`, `from_arena`, `foreign`); who made this has it alone as long as the result lasts
+            // (`Buffer::as_mut`, `PackedBuffer::as_mut`).
+            unsafe { slice::from_raw_parts_mut(self.span.ptr().as_ptr(), self.span.bytes()) }
+        })
     }
 
     /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.

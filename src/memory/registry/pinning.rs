@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::slice;
 
 use super::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, describe, ending, is_open, slot, stale, stale_operand};
 use crate::base::{
@@ -55,10 +56,13 @@ impl<'p> Pinned<'p> {
     #[inline]
     pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
         let buffer = self.array.storage.buffer();
-        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and
-        // written by nobody while the array is announced, but by this thread if it holds a `Writing`, under which
-        // nobody asks.
-        buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
+        buffer.device().is_cpu().then(|| {
+            let span = buffer.span();
+            // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and
+            // written by nobody while the array is announced, but by this thread if it holds a `Writing`, under which
+            // nobody asks.
+            unsafe { slice::from_raw_parts(span.ptr().as_ptr(), span.bytes()) }
+        })
     }
 }
 

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::slice;
 
 use super::{
     compute_copy::{ComputeCopy, compute_dtype},
@@ -41,7 +42,8 @@ use crate::{
 unsafe fn read<'v>(view: &'v View<'_>) -> Src<'v> {
     // SAFETY: the caller's promise: live, initialised host memory that nobody writes during the call, from which the
     // view is borrowed.
-    Src { bytes: unsafe { view.span().slice() }, dtype: view.dtype(), layout: view.layout() }
+    let bytes = unsafe { slice::from_raw_parts(view.span().ptr().as_ptr(), view.span().bytes()) };
+    Src { bytes, dtype: view.dtype(), layout: view.layout() }
 }
 
 /// A destination of a kernel.
@@ -52,7 +54,8 @@ unsafe fn read<'v>(view: &'v View<'_>) -> Src<'v> {
 unsafe fn write<'v>(view: &'v View<'_>) -> Dst<'v> {
     // SAFETY: as in `read`; and by that promise nobody else touches the span, and no other operand of the kernel
     // overlaps it, so this is the only reference to its bytes.
-    Dst { bytes: unsafe { view.span().slice_mut() }, dtype: view.dtype(), layout: view.layout() }
+    let bytes = unsafe { slice::from_raw_parts_mut(view.span().ptr().as_ptr(), view.span().bytes()) };
+    Dst { bytes, dtype: view.dtype(), layout: view.layout() }
 }
 
 /// Runs a kernel to its end.

@@ -225,7 +225,7 @@ fn a_part_is_zeroed_as_a_buffer_is() {
     own(middle).as_mut().zero().expect("done");
     // SAFETY: a block that is alive, and that nobody writes any more.
     #[allow(unsafe_code)]
-    let bytes = unsafe { block.span().slice::<u8>() };
+    let bytes = unsafe { std::slice::from_raw_parts(block.span().ptr().as_ptr(), block.span().bytes()) };
     assert_eq!((&bytes[..64], &bytes[64..128], &bytes[128..]), (&[1; 64][..], &[0; 64][..], &[1; 128][..]));
     assert_eq!((arena.read(part), arena.sim.violations()), (vec![0.0; 10], vec![]));
     assert_eq!(arena.sim.calls().launches, 1, "none for no bytes");

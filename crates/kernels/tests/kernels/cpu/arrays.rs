@@ -162,7 +162,7 @@ impl Array {
     pub(super) fn all<T: WithDType>(&mut self) -> &mut [T] {
         let span = self.span();
         // SAFETY: the span is that of `self.words`, borrowed as long as the result, of more than enough alignment.
-        unsafe { span.slice_mut() }
+        unsafe { std::slice::from_raw_parts_mut(span.ptr().cast::<T>().as_ptr(), span.bytes() / size_of::<T>()) }
     }
 
     fn span(&mut self) -> Span {
