@@ -16,7 +16,7 @@ pub(crate) mod sim;
 pub(crate) mod spill;
 pub(crate) mod stream;
 
-pub(crate) use ndgc_kernels::{axiswise, cpu, kernel, span, window};
+pub(crate) use ndgc_kernels::{axiswise, cpu, kernel, shared, span, window};
 
 use std::fmt;
 use std::panic::Location;

@@ -12,6 +12,7 @@ pub mod base;
 pub mod cpu;
 pub mod kernel;
 pub mod operations;
+pub mod shared;
 pub mod span;
 pub mod view;
 pub mod window;

@@ -7,11 +7,11 @@
 //! - A [`Task`] keeps the regions that it names, so that it may run after they were given back.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{cpu, kernel::Kernel, sim::places::Places, span::Span};
+use crate::device::{cpu, kernel::Kernel, shared, sim::places::Places, span::Span};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;
@@ -43,10 +43,14 @@ impl Region {
         NonNull::from(&self.lines[..]).cast()
     }
 
-    /// Where a span that lies in here does, byte by byte.
-    fn part(&self, span: Span) -> impl Iterator<Item = &AtomicU8> {
+    /// Where a span that lies in here does, line by line.
+    fn part(&self, span: Span) -> impl Iterator<Item = &[AtomicU8]> {
         let skip = span.ptr().addr().get() - self.ptr().addr().get();
-        self.lines[skip / ALIGN..].iter().flat_map(|line| &line.0).skip(skip % ALIGN).take(span.bytes())
+        let end = skip + span.bytes();
+        (skip / ALIGN..end.div_ceil(ALIGN)).map(move |line| {
+            let start = line * ALIGN;
+            &self.lines[line].0[skip.saturating_sub(start)..(end - start).min(ALIGN)]
+        })
     }
 
     /// Whether all of a span lies in here, at an address that suits elements of `elem_bytes`.
@@ -150,25 +154,27 @@ impl Heap {
     pub(super) fn run(&mut self, task: &Task, replays: u64) -> Result<()> {
         // What a task names lies in the region of that operand (`Heap::kernel`); no bytes lie in none.
         let part = |operand: usize, span: Span| task.regions[operand].iter().flat_map(move |region| region.part(span));
+        // `&mut self` makes these the only accesses to any region.
+        let load = |operand: usize, span: Span, mut to: &mut [u8]| {
+            for line in part(operand, span) {
+                let (now, rest) = to.split_at_mut(line.len());
+                shared::read(line, now);
+                to = rest;
+            }
+        };
+        let store = |operand: usize, span: Span, mut bytes: &[u8]| {
+            for line in part(operand, span) {
+                let (now, rest) = bytes.split_at(line.len());
+                shared::write(now, line);
+                bytes = rest;
+            }
+        };
         match &task.work {
-            Work::Kernel(kernel) => {
-                let load = |operand: usize, span: Span, to: &mut [u8]| {
-                    // Relaxed: `&mut self` makes this the only access to any region.
-                    to.iter_mut().zip(part(operand, span)).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
-                };
-                let store = |operand: usize, span: Span, bytes: &[u8]| {
-                    // Relaxed: as above.
-                    part(operand, span).zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
-                };
-                cpu::run_on_copies(kernel, replays, &load, &store)?;
-            }
-            Work::Upload(dst, bytes) => {
-                // Relaxed: as above.
-                part(0, *dst).zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
-            }
+            Work::Kernel(kernel) => cpu::run_on_copies(kernel, replays, &load, &store)?,
+            Work::Upload(dst, bytes) => store(0, *dst, bytes),
             Work::Download(src, landing) => {
-                // Relaxed: as above.
-                let bytes = part(0, *src).map(|byte| byte.load(Ordering::Relaxed)).collect();
+                let mut bytes = vec![0; src.bytes()];
+                load(0, *src, &mut bytes);
                 *landing.0.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
             }
         }
