@@ -41,7 +41,7 @@ use crate::base::{
 };
 use crate::device::budget::AllocError;
 use crate::memory::{
-    budget::meter::{CLOSED, Meter, NONE, Risen},
+    budget::meter::{CLOSED, Meter, NONE},
     slab::slab,
 };
 
@@ -340,6 +340,49 @@ pub(crate) fn common(a: u32, b: u32) -> u32 {
     above.find(|(one, other)| one == other).map_or(0, |(found, _)| found)
 }
 
+/// What [`charge`] or [`count_array`] has to tell when it is settled, which it mostly has not.
+#[derive(Debug, Default)]
+struct Told {
+    /// Numbers that were never as high: they were that when all have granted it.
+    risen: Vec<(&'static Meter, u64)>,
+    /// Nodes whose soft limit it passed.
+    passed: Vec<u32>,
+    /// What was drawn on reservations of nodes, the lowest first.
+    drawn: Vec<(u32, u64)>,
+}
+
+/// In a box, so that a charge is as small as can be.
+#[derive(Debug, Default)]
+struct Rare(Option<Box<Told>>);
+
+impl Rare {
+    #[cold]
+    #[inline(never)]
+    fn told(&mut self) -> &mut Told {
+        self.0.get_or_insert_default()
+    }
+
+    /// Everybody has granted it.
+    #[inline(always)]
+    fn settle(self) {
+        if let Some(told) = self.0 {
+            told.settle();
+        }
+    }
+}
+
+impl Told {
+    #[cold]
+    fn settle(self) {
+        for (meter, now) in self.risen {
+            meter.peak.fetch_max(now, Ordering::Relaxed);
+        }
+        for at in self.passed {
+            node(at).soft_passed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What [`charge`] did, until it is known whether there are the bytes.
 #[derive(Debug)]
 #[must_use]
@@ -347,31 +390,25 @@ pub(crate) struct Charge {
     /// The node; 0 if nobody is charged.
     number: u32,
     bytes: u64,
-    /// Nodes whose soft limit it passed.
-    passed: Vec<u32>,
-    /// What was drawn on reservations of nodes, the lowest first.
-    drawn: Vec<(u32, u64)>,
-    risen: Risen,
+    rare: Rare,
 }
 
 impl Charge {
+    #[inline(always)]
     fn nothing(number: u32) -> Self {
-        Charge { number, bytes: 0, passed: Vec::new(), drawn: Vec::new(), risen: Risen::default() }
+        Charge { number, bytes: 0, rare: Rare::default() }
     }
 
     /// Whether it passed a soft limit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_above_soft(&self) -> bool {
-        !self.passed.is_empty()
+        self.rare.0.as_ref().is_some_and(|told| !told.passed.is_empty())
     }
 
     /// There are the bytes. The node that they are charged to, or 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(self) -> u32 {
-        self.risen.note();
-        for at in self.passed {
-            node(at).soft_passed.fetch_add(1, Ordering::Relaxed);
-        }
+        self.rare.settle();
         self.number
     }
 
@@ -379,7 +416,8 @@ impl Charge {
     /// meanwhile it is free.
     #[cold]
     pub(crate) fn revoke(self) {
-        let (mut left, mut free, mut drawn) = (self.bytes, 0, self.drawn.into_iter().peekable());
+        let (mut left, mut free, told) = (self.bytes, 0, self.rare.0.unwrap_or_default());
+        let mut drawn = told.drawn.into_iter().peekable();
         for at in path(self.number, 0) {
             if let Some((_, some)) = drawn.next_if(|&(number, _)| number == at) {
                 left -= some;
@@ -434,7 +472,7 @@ struct Draw {
 
 /// As [`charge_to`], where there is something to charge; `own`: also out of what this node itself has reserved.
 fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Result<Charge, OverBudget> {
-    let (mut at, mut left, mut drawn, mut charge) = (number, bytes, Vec::new(), Charge::nothing(number));
+    let (mut at, mut left, mut drawn, mut rare) = (number, bytes, Vec::new(), Rare::default());
     loop {
         let of = node(at);
         // What moves below a node in common brings no bytes along that those above have reserved.
@@ -453,19 +491,22 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
             take_back(number, at, bytes, &drawn);
             refusal
         })?;
-        charge.risen.look(&of.bytes, before + left);
+        if of.bytes.rises_to(before + left) {
+            rare.told().risen.push((&of.bytes, before + left));
+        }
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
-            charge.passed.push(at);
+            rare.told().passed.push(at);
         }
         at = parent_of(at);
         if at == end || at == 0 {
             break;
         }
     }
-    charge.bytes = bytes;
-    charge.drawn = drawn.iter().map(|draw| (draw.node, draw.bytes)).collect();
-    Ok(charge)
+    if !drawn.is_empty() {
+        rare.told().drawn = drawn.iter().map(|draw| (draw.node, draw.bytes)).collect();
+    }
+    Ok(Charge { number, bytes, rare })
 }
 
 /// Takes back what [`charge_from`] did before the node `at` refused.
@@ -548,14 +589,14 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
 pub(crate) struct Count {
     number: u32,
     end: u32,
-    risen: Risen,
+    rare: Rare,
 }
 
 impl Count {
     /// It has come in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(self) {
-        self.risen.note();
+        self.rare.settle();
     }
 
     /// It has not: as if it had never been counted.
@@ -571,20 +612,21 @@ impl Count {
 /// As [`charge`].
 #[inline]
 pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, OverBudget> {
-    let (mut at, mut risen) = (number, Risen::default());
+    let (mut at, mut rare) = (number, Rare::default());
     while at != end && at != 0 {
         let of = node(at);
         match of.arrays.add(1, forced) {
-            Ok(before) => risen.look(&of.arrays, before + 1),
+            Ok(before) if of.arrays.rises_to(before + 1) => rare.told().risen.push((&of.arrays, before + 1)),
+            Ok(_) => {}
             Err(used) => {
                 let refusal = refused(at, used, 1, true);
-                Count { number, end: at, risen }.revoke();
+                Count { number, end: at, rare }.revoke();
                 return Err(refusal);
             }
         }
         at = parent_of(at);
     }
-    Ok(Count { number, end, risen })
+    Ok(Count { number, end, rare })
 }
 
 /// An array counted with a node is gone from it, and from those above, up to and without the node `end`.

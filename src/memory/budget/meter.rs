@@ -66,6 +66,12 @@ impl Meter {
         (charged.wrapping_sub(freed) & !CLOSED, charged)
     }
 
+    /// Whether so much is more than there ever was.
+    #[inline(always)]
+    pub(super) fn rises_to(&self, now: u64) -> bool {
+        now > self.peak.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.read().0
@@ -90,25 +96,5 @@ impl Meter {
         self.freed.store(0, Ordering::Relaxed);
         // Release: pairs with the Acquire in `add`.
         self.charged.store(0, Ordering::Release);
-    }
-}
-
-/// Numbers that a request would make higher than they ever were: they were that when all have granted it.
-#[derive(Debug, Default)]
-pub(super) struct Risen(Vec<(&'static Meter, u64)>);
-
-impl Risen {
-    #[inline]
-    pub(super) fn look(&mut self, meter: &'static Meter, now: u64) {
-        if now > meter.peak.load(Ordering::Relaxed) {
-            self.0.push((meter, now));
-        }
-    }
-
-    #[inline]
-    pub(super) fn note(self) {
-        for (meter, now) in self.0 {
-            meter.peak.fetch_max(now, Ordering::Relaxed);
-        }
     }
 }
