@@ -416,8 +416,9 @@ impl Charge {
     /// meanwhile it is free.
     #[cold]
     pub(crate) fn revoke(self) {
-        let (mut left, mut free, told) = (self.bytes, 0, self.rare.0.unwrap_or_default());
-        let mut drawn = told.drawn.into_iter().peekable();
+        // Without a box: this may be where there is no memory.
+        let drawn = self.rare.0.map_or_else(Vec::new, |told| told.drawn);
+        let (mut left, mut free, mut drawn) = (self.bytes, 0, drawn.into_iter().peekable());
         for at in path(self.number, 0) {
             if let Some((_, some)) = drawn.next_if(|&(number, _)| number == at) {
                 left -= some;
