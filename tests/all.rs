@@ -1,5 +1,5 @@
-//! All tests that can share a process. Those that count what the process has take turns (`common::turn`); the longest run
-//! in processes of their own meanwhile (`common::ran_apart`).
+//! All tests that can share a process. Those that count what the process has take turns (`common::turn`); the longest
+//! run in processes of their own meanwhile (`common::ran_apart`).
 //!
 //! The global allocator counts, which changes nothing for those that do not look.
 

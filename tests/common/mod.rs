@@ -99,7 +99,7 @@ impl Dice {
 /// Set in processes that a test started to run itself again.
 const CHILD: &str = "NDGC_TEST_CHILD";
 
-/// Whether this process was started by [`in_child`].
+/// Whether a test started this process: [`in_child`] or [`ran_apart`].
 pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }

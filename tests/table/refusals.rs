@@ -271,9 +271,6 @@ fn every_operation_survives_that_a_limit_refuses_any_of_its_requests() {
 
 #[test]
 fn every_operation_survives_that_a_budget_refuses_any_of_its_requests() {
-    if crate::common::ran_apart() {
-        return;
-    }
     apart("every_operation_survives_that_a_budget_refuses_any_of_its_requests", || {
         for (on, device) in [(false, Device::Cpu), (true, Device::Cpu), (true, Device::sim(SimConfig::default()))] {
             let _switch = gc::scoped(on);
