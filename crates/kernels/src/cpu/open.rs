@@ -180,7 +180,8 @@ impl OperandCopy {
 
 /// Runs a kernel to its end, as [`run_again`], on copies of its operands: nothing is asked of where they lie. `load`
 /// fills a copy from a part of memory, and `store` takes the copy of one that the kernel writes; both get the number of
-/// the operand in [`Kernel::accesses`].
+/// the operand in [`Kernel::accesses`]. A copy is stored whole: a kernel that writes several operands has contiguous
+/// ones, so that none lies between the elements of another.
 pub fn run_on_copies(
     kernel: &Kernel,
     replays: u64,
