@@ -23,6 +23,16 @@ fn rounded(number: f64, dtype: DType) -> f64 {
 impl Proxy {
     /// Uniform random numbers in `[low, high)` with the shape, dtype, device and owner of this array.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let x = Tensor::zeros(100, DType::F64, &Device::Cpu)?;
+    /// let noise = x.rand_like(-1., 1.)?.to_vec1::<f64>()?;
+    /// assert!(noise.iter().all(|x| (-1.0..1.0).contains(x)));
+    /// let whole = Tensor::zeros(100, DType::U32, &Device::Cpu)?;
+    /// assert!(matches!(whole.rand_like(0., 9.), Err(Error::UnsupportedDType { .. }))); // randint draws those
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::rand`].
     #[track_caller]
@@ -50,6 +60,14 @@ impl Proxy {
     }
 
     /// Random whole numbers from `low` to but without `high`, each as likely as the others.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let dice = Tensor::randint(1u32, 7, 100, &Device::Cpu)?;
+    /// assert!(dice.to_vec1::<u32>()?.iter().all(|eyes| (1..=6).contains(eyes)));
+    /// assert!(matches!(Tensor::randint(7u32, 7, 100, &Device::Cpu), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if `low` is not below `high`, or there are more than 2^32 numbers
@@ -79,6 +97,14 @@ impl Proxy {
 
     /// The numbers from 0 to but without `n` in a random order: i64.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let mut order = Tensor::randperm(5, &Device::Cpu)?.to_vec1::<i64>()?;
+    /// order.sort();
+    /// assert_eq!(order, [0, 1, 2, 3, 4]); // each once
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) for 2^32 numbers or more; as [`Proxy::zeros`].
     #[track_caller]
@@ -91,6 +117,15 @@ impl Proxy {
 
     /// For each element, a probability, 1 as often as it says, else 0: the same dtype. Floats; no gradient.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let chances = Tensor::new(&[0f32, 1., 0.5], &Device::Cpu)?;
+    /// let drawn = chances.bernoulli()?.to_vec1::<f32>()?;
+    /// assert_eq!(drawn[..2], [0., 1.]); // never, and always
+    /// assert!(drawn[2] == 0. || drawn[2] == 1.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::rand`].
     #[track_caller]
@@ -101,6 +136,15 @@ impl Proxy {
 
     /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts
     /// against the sum of its row; without `replacement` no index comes twice. No gradient.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let weights = Tensor::new(&[0f32, 3., 0.], &Device::Cpu)?;
+    /// assert_eq!(weights.multinomial(4, true)?.to_vec1::<i64>()?, [1; 4]);
+    /// let refused = weights.multinomial(2, false); // one index alone can be drawn
+    /// assert!(matches!(refused, Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for no weights, for more draws than weights without replacement, and

@@ -38,6 +38,17 @@ static COMMON: SpinLock<Generator> = SpinLock::new(Generator { seed: 0, next: 0 
 
 impl Generator {
     /// The stream of a seed, at its beginning.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Generator};
+    /// let mut stream = Generator::new(7);
+    /// let mut again = stream.clone(); // where this one is
+    /// let first = stream.uniform(0., 1., 4, DType::F32, &Device::Cpu)?.to_vec1::<f32>()?;
+    /// let second = stream.uniform(0., 1., 4, DType::F32, &Device::Cpu)?.to_vec1::<f32>()?;
+    /// assert!(first != second); // each draw goes on in the stream
+    /// assert_eq!(again.uniform(0., 1., 4, DType::F32, &Device::Cpu)?.to_vec1::<f32>()?, first);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub const fn new(seed: u64) -> Self {
         Generator { seed, next: 0 }
     }
@@ -50,6 +61,16 @@ impl Generator {
     }
 
     /// Uniform numbers in `[low, high)`.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Generator};
+    /// let mut stream = Generator::new(7);
+    /// let x = stream.uniform(-1., 1., (2, 500), DType::F64, &Device::Cpu)?;
+    /// assert!(x.to_vec::<f64>()?.iter().all(|x| (-1.0..1.0).contains(x)));
+    /// let refused = stream.uniform(1., -1., (2, 500), DType::F64, &Device::Cpu);
+    /// assert!(matches!(refused, Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] if a bound is not finite or `low > high`; as [`Proxy::zeros`].
@@ -87,6 +108,15 @@ impl Generator {
     }
 
     /// A permutation of `0..n`, for shuffling.
+    ///
+    /// ```
+    /// # use ndgc::Generator;
+    /// let mut order = Generator::new(7).permutation(5)?;
+    /// assert_eq!(order, Generator::new(7).permutation(5)?); // one seed, one order
+    /// order.sort();
+    /// assert_eq!(order, [0, 1, 2, 3, 4]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] for the numbers drawn on the way.
@@ -193,6 +223,14 @@ pub(crate) fn replayed<R>(start: Generator, f: impl FnOnce() -> R) -> (R, Genera
 impl Proxy {
     /// Uniform random numbers in `[low, high)`, from the common stream ([`Device::set_seed`]).
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::rand(0f32, 1., (2, 500), &Device::Cpu)?; // the dtype is that of the bounds
+    /// assert_eq!((x.dims(), x.dtype()), (&[2usize, 500][..], DType::F32));
+    /// assert!(x.to_vec::<f32>()?.iter().all(|x| (0.0..1.0).contains(x)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
@@ -207,6 +245,14 @@ impl Proxy {
     }
 
     /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::randn(5f32, 0., 3, &Device::Cpu)?; // without a deviation: the mean alone
+    /// assert_eq!(x.to_vec1::<f32>()?, [5.; 3]);
+    /// assert!(matches!(Tensor::randn(5u32, 1, 3, &Device::Cpu), Err(Error::UnsupportedDType { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Generator::normal`].
@@ -226,6 +272,15 @@ impl Proxy {
 impl Device {
     /// Begins the common stream of `rand` and `randn` anew. It is one for all devices, so that a program draws the
     /// same numbers on each.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// Device::Cpu.set_seed(7)?;
+    /// let first = Tensor::randn(0f32, 1., 4, &Device::Cpu)?.to_vec1::<f32>()?;
+    /// Device::Cpu.set_seed(7)?;
+    /// assert_eq!(Tensor::randn(0f32, 1., 4, &Device::Cpu)?.to_vec1::<f32>()?, first);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// None; candle's programs expect a `Result`.

@@ -68,6 +68,16 @@ impl Proxy {
 
     /// An array of the elements of a slice, in row-major order. The shape may have a hole, as for [`Proxy::reshape`].
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let data = [1f32, 2., 3., 4., 5., 6.];
+    /// let x = Tensor::from_slice(&data, (2, ()), &Device::Cpu)?; // a copy
+    /// assert_eq!(x.dims(), [2, 3]);
+    /// let refused = Tensor::from_slice(&data, (2, 2), &Device::Cpu);
+    /// assert!(matches!(refused, Err(Error::ElementCount { given: 6, .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ElementCount`] if the shape holds another number of elements, [`Error::Reshape`] if no size fits its
     /// hole; as [`Proxy::zeros`].
@@ -85,6 +95,15 @@ impl Proxy {
     /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
     /// 4 KiB at least; the bytes are counted, and freed with the array's storage.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let data = vec![0.5f32; 2048]; // 8 KiB
+    /// let place = data.as_ptr();
+    /// let x = Tensor::from_vec(data, (2, 1024), &Device::Cpu)?;
+    /// assert!(x.with_slice(|elements: &[f32]| elements.as_ptr() == place)?); // nothing was copied
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
@@ -101,6 +120,16 @@ impl Proxy {
     /// An array of zeros.
     ///
     /// Made with a [`Device`](crate::Device), its handles own it; made with an [`NdManager`], that does.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager, Tensor};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// let y = Tensor::zeros((2, 3), DType::F32, &manager)?;
+    /// manager.close()?;
+    /// assert!(x.is_open() && !y.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// - [`Error::ManagerClosed`], [`Error::ManagerCapped`]: nothing is allocated.
@@ -129,6 +158,13 @@ impl Proxy {
 
     /// An array of ones.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::ones((), DType::F32, &Device::Cpu)?; // a scalar: no axes, one element
+    /// assert_eq!((x.rank(), x.elem_count(), x.to_scalar::<f32>()?), (0, 1, 1.));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::zeros`].
     #[track_caller]
@@ -137,6 +173,14 @@ impl Proxy {
     }
 
     /// An array that repeats one value.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::full(u64::MAX, (2, 3), &Device::Cpu)?; // the dtype is the value's
+    /// assert_eq!(x.dtype(), DType::U64);
+    /// assert_eq!(x.to_vec::<u64>()?, [u64::MAX; 6]); // exactly, where a double is not
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::zeros`].
@@ -155,6 +199,13 @@ impl Proxy {
 
     /// `start, start + 1, ..` up to but without `end`.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// assert_eq!(Tensor::arange(0f32, 2.5, &Device::Cpu)?.to_vec1::<f32>()?, [0., 1., 2.]);
+    /// assert_eq!(Tensor::arange(3u32, 3, &Device::Cpu)?.dims(), [0]); // nothing lies between
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::arange_step`].
     #[track_caller]
@@ -164,6 +215,14 @@ impl Proxy {
 
     /// `start, start + step, ..` up to but without `end`.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let down = Tensor::arange_step(1f32, 0., -0.25, &Device::Cpu)?;
+    /// assert_eq!(down.to_vec1::<f32>()?, [1., 0.75, 0.5, 0.25]);
+    /// assert!(matches!(Tensor::arange_step(0u32, 4, 0, &Device::Cpu), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
     #[track_caller]
@@ -172,6 +231,16 @@ impl Proxy {
     }
 
     /// Zeros of the shape, dtype, device and owner of this array.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let model = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = model.ones((2, 3), DType::U8)?;
+    /// let y = x.zeros_like()?;
+    /// assert_eq!((y.dims(), y.dtype()), (x.dims(), DType::U8));
+    /// assert_eq!(y.manager()?.uuid(), model.uuid());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::zeros`]; [`Error::StaleArray`].
@@ -239,6 +308,16 @@ fn arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -
 impl NdManager {
     /// An array of zeros that this manager owns. See [`Proxy::zeros`].
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, NdManager};
+    /// let batch = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = batch.zeros((2, 3), DType::F32)?;
+    /// assert_eq!((x.manager()?.uuid(), batch.array_count()), (batch.uuid(), 1));
+    /// batch.close()?; // ends `x` too
+    /// assert!(matches!(batch.zeros((2, 3), DType::F32), Err(Error::ManagerClosed { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::zeros`].
     #[track_caller]
@@ -265,6 +344,15 @@ impl NdManager {
     }
 
     /// An array of numbers that this manager owns. See [`Proxy::new`].
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let batch = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = batch.create([[1u8, 2, 3], [4, 5, 6]])?;
+    /// assert_eq!((x.dims(), x.dtype()), (&[2usize, 3][..], DType::U8));
+    /// assert_eq!(x.manager()?.uuid(), batch.uuid());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::zeros`].
