@@ -42,12 +42,28 @@ impl Proxy {
     }
 
     /// The shape.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Shape, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(*x.shape(), Shape::from((2, 3)));
+    /// assert_eq!(Tensor::ones(x.shape(), DType::U8, &Device::Cpu)?.dims(), [2, 3]); // of one, another one
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[inline]
     pub fn shape(&self) -> &Shape {
         self.layout().shape()
     }
 
     /// Size along each axis.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// x.close();
+    /// assert_eq!(x.dims(), [2, 3]); // it cannot change any more
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[inline]
     pub fn dims(&self) -> &[usize] {
         self.layout().dims()
@@ -128,6 +144,14 @@ impl Proxy {
     }
 
     /// Elements from one index to the next, for each axis.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// assert_eq!((x.stride(), x.t()?.stride()), (&[3isize, 1][..], &[1isize, 3][..]));
+    /// assert_eq!(x.get(0)?.broadcast_as((5, 3))?.stride(), [0, 1]); // one row, again and again
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[inline]
     pub fn stride(&self) -> &[isize] {
         self.layout().strides()
@@ -164,6 +188,14 @@ impl Proxy {
     }
 
     /// An axis that is counted backwards from -1 if it is negative, counted from 0.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
+    /// assert_eq!((x.normalize_axis(-1)?, x.normalize_axis(1)?), (2, 1));
+    /// assert!(x.normalize_axis(-4).is_err());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
@@ -440,6 +472,13 @@ impl Proxy {
     }
 
     /// The matrices of a three-axis array.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0u32, 8, &Device::Cpu)?.reshape((2, 2, 2))?;
+    /// assert_eq!(x.to_vec3::<u32>()?, [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::to_vec1`].

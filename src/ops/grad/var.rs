@@ -87,6 +87,14 @@ impl Var {
 
     /// A variable of zeros.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Var};
+    /// assert!(Var::zeros(3, DType::F32, &Device::Cpu)?.is_variable());
+    /// let whole = Var::zeros(3, DType::U32, &Device::Cpu); // integers have no gradients
+    /// assert!(matches!(whole, Err(Error::UnsupportedDType { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::zeros`] and [`Var::from_tensor`].
     #[track_caller]
@@ -126,6 +134,14 @@ impl Var {
     }
 
     /// A variable of a number, or of nested arrays, slices and vectors of numbers.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var};
+    /// let w = Var::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// let grads = w.sqr()?.sum_all()?.backward()?;
+    /// assert_eq!(grads.get(&w).expect("the sum is of it").to_vec1::<f32>()?, [2., 4., 6.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::new`] and [`Var::from_tensor`].
@@ -193,6 +209,13 @@ impl Var {
     }
 
     /// The array, as an operand like any other, without the wrapper.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Var};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?.into_inner();
+    /// assert!(w.is_variable()); // gradients are recorded for it as before
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn into_inner(self) -> Proxy {
         self.0
     }
@@ -210,11 +233,29 @@ impl Var {
     }
 
     /// The array, as an operand like any other.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Var};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?;
+    /// let refused = w.as_tensor().zero_(); // gradients that were recorded would be wrong
+    /// assert!(matches!(refused, Err(Error::Tracked { .. }))); // Var::set, or no_grad
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn as_tensor(&self) -> &Proxy {
         &self.0
     }
 
     /// The variable's values outside the graph, in a handle-owned array that shares its bytes.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Var};
+    /// let w = Var::ones(3, DType::F32, &Device::Cpu)?;
+    /// let seen = w.as_detached_tensor();
+    /// w.set(&Tensor::zeros(3, DType::F32, &Device::Cpu)?)?;
+    /// assert_eq!(seen.to_vec1::<f32>()?, [0.; 3]); // the same bytes
+    /// assert!(!seen.track_op());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn as_detached_tensor(&self) -> Proxy {
         self.0.detach()

@@ -37,6 +37,14 @@ fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Pr
 impl Proxy {
     /// The sizes along four axes.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let images = Tensor::zeros((8, 3, 32, 40), DType::U8, &Device::Cpu)?;
+    /// let (_, channels, height, width) = images.dims4()?;
+    /// assert_eq!((channels, height, width), (3, 32, 40));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::dims1`].
     #[track_caller]
@@ -68,6 +76,13 @@ impl Proxy {
     }
 
     /// The array repeated along new leading axes: shape `[left.., own..]`, without a copy.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let row = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// assert_eq!(row.broadcast_left(3)?.to_vec2::<f32>()?, [[1., 2.], [1., 2.], [1., 2.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::broadcast_as`]; [`Error::RankTooLarge`](crate::Error::RankTooLarge).
@@ -137,6 +152,15 @@ impl Proxy {
     /// An axis cut into `count` views whose sizes differ by at most one, larger ones first; an axis with fewer indices
     /// gives one view for each.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0u32, 5, &Device::Cpu)?;
+    /// let parts = x.chunk(2, 0)?;
+    /// assert_eq!((parts[0].to_vec1::<u32>()?, parts[1].to_vec1::<u32>()?), (vec![0, 1, 2], vec![3, 4]));
+    /// assert_eq!(x.chunk(7, 0)?.len(), 5);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for a count of 0;
     /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
@@ -185,6 +209,14 @@ impl Proxy {
     /// The indices of an axis moved on by `shift`, those that leave it coming in at the other end: a copy, or the same
     /// array if nothing moves. With a gradient.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0u32, 4, &Device::Cpu)?;
+    /// assert_eq!(x.roll(1, 0)?.to_vec1::<u32>()?, [3, 0, 1, 2]);
+    /// assert_eq!(x.roll(-1, 0)?.to_vec1::<u32>()?, [1, 2, 3, 0]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -206,6 +238,14 @@ impl Proxy {
     /// An axis with `left` zeros before it and `right` after it: a copy, or the same array if both are 0. With a
     /// gradient.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.]], &Device::Cpu)?;
+    /// assert_eq!(x.pad_with_zeros(1, 1, 2)?.to_vec2::<f32>()?, [[0., 1., 2., 0., 0.]]);
+    /// assert_eq!(x.pad_with_zeros(0, 1, 0)?.to_vec2::<f32>()?, [[0., 0.], [1., 2.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange), [`Error::SizeOverflow`](crate::Error::SizeOverflow),
     /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -225,6 +265,13 @@ impl Proxy {
     }
 
     /// As [`Proxy::pad_with_zeros`], with the first and the last entry of the axis repeated instead of zeros.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// assert_eq!(x.pad_with_same(0, 1, 2)?.to_vec1::<f32>()?, [1., 1., 2., 2., 2.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::pad_with_zeros`]; [`Error::Shape`](crate::Error::Shape) for an array without elements.

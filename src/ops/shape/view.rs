@@ -108,6 +108,14 @@ impl Proxy {
 
     /// Axes `start..=end` merged into one.
     ///
+    /// ```
+    /// # use ndgc::{D, DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.flatten(0, 1)?.dims(), [6, 4]);
+    /// assert_eq!(x.flatten(D::Minus2, D::Minus1)?.dims(), [2, 12]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; as [`Proxy::reshape`].
     #[track_caller]
@@ -128,6 +136,13 @@ impl Proxy {
 
     /// All axes merged into one.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(x.t()?.flatten_all()?.to_vec1::<f32>()?, [1., 3., 2., 4.]); // a copy: no strides say it
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::reshape`].
     #[track_caller]
@@ -146,6 +161,16 @@ impl Proxy {
 
     /// Two axes exchanged.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
+    /// let turned = x.transpose(0, 2)?;
+    /// assert_eq!(turned.dims(), [4, 3, 2]);
+    /// x.fill_(1.)?; // of both: they share the bytes
+    /// assert_eq!(turned.to_vec::<f32>()?, [1.; 24]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
@@ -163,6 +188,14 @@ impl Proxy {
 
     /// The last two axes exchanged.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2., 3.], [4., 5., 6.]], &Device::Cpu)?;
+    /// assert_eq!(x.t()?.to_vec2::<f32>()?, [[1., 4.], [2., 5.], [3., 6.]]);
+    /// assert!(matches!(x.get(0)?.t(), Err(Error::DimOutOfRange { .. }))); // a vector is neither row nor column
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::transpose`]; also for an array with fewer than two axes.
     #[track_caller]
@@ -171,6 +204,14 @@ impl Proxy {
     }
 
     /// The axes in another order.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let image = Tensor::zeros((480, 640, 3), DType::U8, &Device::Cpu)?;
+    /// assert_eq!(image.permute((2, 0, 1))?.dims(), [3, 480, 640]); // the last axis first
+    /// assert!(matches!(image.permute((2, 0)), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] if it is not a permutation of the axes; [`Error::StaleArray`].
@@ -200,6 +241,15 @@ impl Proxy {
 
     /// Indices `start .. start + len` of one axis.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::arange(0f32, 5., &Device::Cpu)?;
+    /// x.narrow(0, 1, 2)?.zero_()?; // a view: `x` changes
+    /// assert_eq!(x.to_vec1::<f32>()?, [0., 0., 0., 3., 4.]);
+    /// assert!(matches!(x.narrow(0, 4, 2), Err(Error::Narrow { start: 4, len: 2, dim: 5, .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Narrow`] if the range leaves the axis; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
@@ -224,6 +274,14 @@ impl Proxy {
 
     /// One index of the first axis, which is removed.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(x.get(1)?.to_vec1::<f32>()?, [3., 4.]);
+    /// assert!(matches!(x.get(2), Err(Error::IndexOutOfRange { index: 2, dim: 2, .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; as [`Proxy::get_on_dim`].
     #[track_caller]
@@ -232,6 +290,13 @@ impl Proxy {
     }
 
     /// One index of an axis, which is removed.
+    ///
+    /// ```
+    /// # use ndgc::{D, Device, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2., 3.], [4., 5., 6.]], &Device::Cpu)?;
+    /// assert_eq!(x.get_on_dim(D::Minus1, 1)?.to_vec1::<f32>()?, [2., 5.]); // the second column
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
@@ -260,6 +325,16 @@ impl Proxy {
 
     /// One index of the first axis, as an array that `manager` owns, whatever owns this one.
     ///
+    /// ```
+    /// # use ndgc::{Device, NdManager, Tensor};
+    /// let data = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// let step = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let row = data.get_in(&step, 0)?;
+    /// step.close()?;
+    /// assert!(!row.is_open() && data.is_open());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
@@ -268,6 +343,14 @@ impl Proxy {
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((1, 3), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.squeeze(0)?.dims(), [3]);
+    /// assert!(x.squeeze(1)?.is_same(&x)); // there are three
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
@@ -289,6 +372,14 @@ impl Proxy {
 
     /// An axis of size 1 inserted before `dim`.
     ///
+    /// ```
+    /// # use ndgc::{D, DType, Device, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.unsqueeze(0)?.dims(), [1, 3]);
+    /// assert_eq!(x.unsqueeze(D::Minus1)?.dims(), [3, 1]); // behind the last one
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::RankTooLarge`]; [`Error::StaleArray`].
     #[track_caller]
@@ -308,6 +399,15 @@ impl Proxy {
     }
 
     /// The array repeated along axes of size 1 and along new leading axes, without a copy.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let row = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// let rows = row.broadcast_as((1000, 3))?;
+    /// assert_eq!(rows.storage_bytes()?, 12); // the three that there are
+    /// assert!(matches!(rows.zero_(), Err(Error::Overlap { .. }))); // contiguous() has room for all
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`]; [`Error::StaleArray`].
