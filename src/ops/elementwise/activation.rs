@@ -128,6 +128,13 @@ fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: &Attention<'_>) -
 impl Proxy {
     /// `x` above 0, `alpha (e^x - 1)` below. Element by element; floats, with a gradient.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[-1000f32, 0., 3.], &Device::Cpu)?;
+    /// assert_eq!(x.elu(2.)?.to_vec1::<f32>()?, [-2., 0., 3.]); // never below -alpha
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::exp`].
     #[track_caller]
@@ -145,6 +152,13 @@ impl Proxy {
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[-4f32, 0., 3.], &Device::Cpu)?;
+    /// assert_eq!(x.leaky_relu(0.25)?.to_vec1::<f32>()?, [-1., 0., 3.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::exp`].
@@ -182,6 +196,14 @@ impl Proxy {
 
     /// The first half of the last axis through [`Proxy::silu`], times the second half.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let x = Tensor::ones((5, 8), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.swiglu()?.dims(), [5, 4]); // half of it is the gate
+    /// assert!(matches!(x.narrow(1, 0, 7)?.swiglu(), Err(Error::Shape { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`] if the last axis has an odd size; as [`Proxy::exp`].
     #[track_caller]
@@ -197,6 +219,15 @@ impl Proxy {
     }
 
     /// Each element 0 with probability `p`, else divided by `1 - p`; drawn from the common stream of random numbers.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let x = Tensor::ones(1000, DType::F32, &Device::Cpu)?;
+    /// let kept = x.dropout(0.5)?.to_vec1::<f32>()?;
+    /// assert!(kept.iter().all(|&x| x == 0. || x == 2.)); // the mean stays about the same
+    /// assert!(matches!(x.dropout(1.), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] if `p` is not in `[0, 1)`; as [`Proxy::rand`].
@@ -219,6 +250,16 @@ impl Proxy {
     /// scores (broadcast); `causal`: each row sees the columns up to its own, counted from the end; `softcapping` other
     /// than 1 bounds the scores by a tanh. With gradients of all.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let q = Tensor::zeros((1, 1, 2, 3), DType::F32, &Device::Cpu)?; // so each key counts the same
+    /// let v = Tensor::new(&[[[[0f32], [4.]]]], &Device::Cpu)?;
+    /// let (all, past) = (q.sdpa(&q, &v, None, false, 1., 1.)?, q.sdpa(&q, &v, None, true, 1., 1.)?);
+    /// assert_eq!(all.to_vec::<f32>()?, [2., 2.]);
+    /// assert_eq!(past.to_vec::<f32>()?, [0., 2.]); // the first row sees the first column alone
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::Argument`]; as [`Proxy::matmul`].
     #[track_caller]
@@ -238,6 +279,14 @@ impl Proxy {
 
     /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin`
     /// are `[positions, width / 2]`, or with a leading batch axis; more positions than needed are left. With gradients.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[[[1f32, 2.]]]], &Device::Cpu)?; // one position, one pair
+    /// let (cos, sin) = (Tensor::new(&[[0f32]], &Device::Cpu)?, Tensor::new(&[[1f32]], &Device::Cpu)?);
+    /// assert_eq!(x.rope(&cos, &sin)?.to_vec::<f32>()?, [-2., 1.]); // a quarter of a turn
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::ShapeMismatch`]; as [`Proxy::mul`].

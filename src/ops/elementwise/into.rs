@@ -98,6 +98,15 @@ fn map_into(
 impl Proxy {
     /// As [`Proxy::affine`], written to `out`, without a gradient.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let rows = Tensor::zeros((2, 2), DType::F32, &Device::Cpu)?;
+    /// x.affine_into(2., 1., &rows.get(1)?)?; // a view will do
+    /// assert_eq!(rows.to_vec2::<f32>()?, [[0., 0.], [3., 5.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
@@ -141,6 +150,14 @@ impl Proxy {
 
     /// Every element set to one value, exactly also where a double cannot hold it.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(2, DType::U64, &Device::Cpu)?;
+    /// x.const_set(u64::MAX.into())?;
+    /// assert_eq!(x.to_vec1::<u64>()?, [u64::MAX; 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::add_`].
     #[track_caller]
@@ -169,6 +186,15 @@ impl Proxy {
     /// The elements of two arrays of one shape and dtype exchanged, in place: every view of either sees it. To exchange
     /// two handles, `std::mem::swap` costs nothing.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let (x, y) = (Tensor::new(&[1f32, 2.], &Device::Cpu)?, Tensor::new(&[3f32, 4.], &Device::Cpu)?);
+    /// let first = x.get(0)?;
+    /// x.swap_(&y)?;
+    /// assert_eq!((first.to_scalar::<f32>()?, y.to_vec1::<f32>()?), (3., vec![1., 2.]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Nothing is changed then: as [`Proxy::copy_`].
     #[track_caller]
@@ -188,6 +214,14 @@ impl Proxy {
 
     /// The elements replaced by those of an array of the same shape and dtype, in place; returns what they were, in an
     /// array of its own with the owner of this one.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let before = x.replace(&Tensor::new(&[3f32, 4.], &Device::Cpu)?)?;
+    /// assert_eq!((before.to_vec1::<f32>()?, x.to_vec1::<f32>()?), (vec![1., 2.], vec![3., 4.]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Nothing is changed then: as [`Proxy::copy_`].

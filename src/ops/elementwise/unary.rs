@@ -251,6 +251,15 @@ ndgc_kernels::for_each_unary!(unary_forms);
 impl Proxy {
     /// `x * mul + add` in one pass, for any dtype but bool; for integers the numbers are converted first.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// assert_eq!(x.affine(0.5, 1.)?.to_vec1::<f32>()?, [1.5, 2.]);
+    /// let whole = Tensor::new(&[1u32, 2], &Device::Cpu)?;
+    /// assert_eq!(whole.affine(2.5, 1.)?.to_vec1::<u32>()?, [3, 5]); // 2.5 is 2 here
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for
     /// truth values; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -260,6 +269,14 @@ impl Proxy {
     }
 
     /// `x ^ exponent` with a number as exponent; a negative base gives NaN unless the exponent is whole.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[-3f32, 2.], &Device::Cpu)?;
+    /// assert_eq!(x.powf(2.)?.to_vec1::<f32>()?, [9., 4.]);
+    /// assert!(x.powf(0.5)?.to_vec1::<f32>()?[0].is_nan());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::exp`].
@@ -287,6 +304,15 @@ impl Proxy {
     /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the
     /// larger of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut.
     ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[-2f32, 0.5, f32::NAN], &Device::Cpu)?;
+    /// let y = x.clamp(0., 1.)?.to_vec1::<f32>()?;
+    /// assert!(y[..2] == [0., 0.5] && y[2].is_nan());
+    /// assert!(matches!(x.clamp(1., 0.), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the number `min` is above the number `max`, or one is NaN; as
     /// [`Proxy::maximum`].
@@ -307,6 +333,14 @@ impl Proxy {
 impl Proxy {
     /// As [`Proxy::copy`], with the name of this array too: DJL's `duplicate`.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// x.set_name("bias")?;
+    /// assert_eq!((x.duplicate()?.name(), x.copy()?.name()), (Some("bias".into()), None));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::copy`].
     #[track_caller]
@@ -319,6 +353,17 @@ impl Proxy {
     }
 
     /// A copy of the elements in an array of its own: contiguous, with the same owner and no name.
+    ///
+    /// ```
+    /// # use ndgc::{Device, NdManager};
+    /// let batch = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = batch.create([1f32, 2.])?;
+    /// let (same, copy) = (x.clone(), x.copy()?); // another handle, and another array
+    /// x.zero_()?;
+    /// assert_eq!((same.to_vec1::<f32>()?, copy.to_vec1::<f32>()?), (vec![0., 0.], vec![1., 2.]));
+    /// assert_eq!(copy.manager()?.uuid(), batch.uuid());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -338,6 +383,15 @@ impl Proxy {
 
     /// The array with its elements one after the other in row-major order: a handle of the same array if they
     /// are, else a copy.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+    /// assert!(x.contiguous()?.is_same(&x)); // nothing to do
+    /// let t = x.t()?;
+    /// assert!(!t.is_contiguous() && t.contiguous()?.is_contiguous());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::copy`].

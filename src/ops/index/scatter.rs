@@ -222,6 +222,16 @@ impl Proxy {
     /// A copy with the entries from `start` on of one axis replaced by `src`, whose other sizes are the same. With
     /// gradients of both.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let x = Tensor::zeros(4, DType::F32, &Device::Cpu)?;
+    /// let ones = Tensor::ones(2, DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.slice_scatter(&ones, 0, 1)?.to_vec1::<f32>()?, [0., 1., 1., 0.]);
+    /// assert_eq!(x.to_vec1::<f32>()?, [0.; 4]); // it was a copy
+    /// assert!(matches!(x.slice_scatter(&ones, 0, 3), Err(Error::Narrow { start: 3, len: 2, dim: 4, .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::slice_assign`]; [`Error::DimOutOfRange`].
     #[track_caller]
@@ -244,6 +254,16 @@ impl Proxy {
 
     /// The entries from `offset` on of one axis replaced by `src`, in place; its other sizes are the same.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let cache = Tensor::zeros((3, 2), DType::F32, &Device::Cpu)?;
+    /// cache.slice_set(&Tensor::new(&[[1f32, 2.]], &Device::Cpu)?, 0, 1)?;
+    /// assert_eq!(cache.to_vec2::<f32>()?, [[0., 0.], [1., 2.], [0., 0.]]);
+    /// let own = cache.narrow(0, 1, 1)?;
+    /// assert!(matches!(cache.slice_set(&own, 0, 2), Err(Error::Argument { .. }))); // own.copy() may
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through this array; [`Error::Argument`] if
     /// `src` shares its bytes; as [`Proxy::slice_scatter`] and [`Proxy::copy_`].
@@ -264,6 +284,15 @@ impl Proxy {
     /// A copy with `src[i][j]` at `[i][ids[i][j]]` along an axis; the last one wins where several meet. `ids` (any
     /// integers) and `src` have one shape, that fits inside on the other axes. The indices are read on the host, with
     /// padding as for [`Proxy::index_select`]; with gradients of both.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(4, DType::F32, &Device::Cpu)?;
+    /// let ids = Tensor::new(&[1u32, 3, 1], &Device::Cpu)?;
+    /// let y = x.scatter(&ids, &Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?, 0)?;
+    /// assert_eq!(y.to_vec1::<f32>()?, [0., 3., 0., 2.]); // of 1 and 3 the last one
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`],
@@ -289,6 +318,15 @@ impl Proxy {
 
     /// As [`Proxy::scatter_add`], in place.
     ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let x = Tensor::zeros(4, DType::F32, &Device::Cpu)?;
+    /// let ids = Tensor::new(&[1u32, 3, 1], &Device::Cpu)?;
+    /// x.scatter_add_set(&ids, &Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?, 0)?;
+    /// assert_eq!(x.to_vec1::<f32>()?, [0., 4., 0., 2.]); // 1 and 3 meet
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::scatter_add`] and [`Proxy::copy_`].
     #[track_caller]
@@ -300,6 +338,16 @@ impl Proxy {
 
     /// The entries at points: the last axis of `ids` (any integers) holds indices of the first axes. Shape: `ids`
     /// without its last axis, then the axes that are not indexed. The indices are read on the host; with a gradient.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// let points = Tensor::new(&[[0u32, 1], [1, 0]], &Device::Cpu)?;
+    /// assert_eq!(x.gather_nd(&points)?.to_vec1::<f32>()?, [2., 3.]);
+    /// let rows = Tensor::new(&[[1u32]], &Device::Cpu)?; // one index a point: the second axis stays
+    /// assert_eq!(x.gather_nd(&rows)?.to_vec2::<f32>()?, [[3., 4.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` has no axis, or more indices than there are axes;
