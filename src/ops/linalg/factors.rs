@@ -122,6 +122,14 @@ pub fn inverse(a: &Proxy) -> Result<Proxy> {
 /// `x` with `a x = b`, for `a` of `[.., n, n]` and `b` of `[.., n, k]`, or of `[.., n]` for one vector each. With
 /// gradients. More accurate than the product with the inverse, and faster.
 ///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[2f64, 0.], [0., 4.]], &Device::Cpu)?;
+/// let b = Tensor::new(&[2f64, 8.], &Device::Cpu)?;
+/// assert_eq!(linalg::solve(&a, &b)?.to_vec1::<f64>()?, [1., 2.]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::ShapeMismatch`] if `b` does not fit; as [`inverse`].
 #[track_caller]
@@ -161,6 +169,14 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
 /// The determinant of each matrix `[.., n, n]`, as `[..]`; 1 for matrices without elements. With a gradient where the
 /// matrix has an inverse.
 ///
+/// ```
+/// # use ndgc::{Device, Error, Tensor, linalg};
+/// let a = Tensor::new(&[[[2f64, 0.], [0., 4.]], [[1., 2.], [2., 4.]]], &Device::Cpu)?; // two matrices
+/// assert_eq!(linalg::det(&a)?.to_vec1::<f64>()?, [8., 0.]);
+/// assert!(matches!(linalg::inverse(&a), Err(Error::Argument { .. }))); // the second has none
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`inverse`], but that a matrix without an inverse has the determinant 0.
 #[track_caller]
@@ -184,6 +200,15 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
 
 /// The lower triangular `l` with `l l^T = a`, for each symmetric, positive definite matrix `[.., n, n]`, of which the
 /// lower triangle is read. With a gradient.
+///
+/// ```
+/// # use ndgc::{Device, Error, Tensor, linalg};
+/// let a = Tensor::new(&[[4f64, 2.], [2., 5.]], &Device::Cpu)?;
+/// assert_eq!(linalg::cholesky(&a)?.to_vec2::<f64>()?, [[2., 0.], [1., 2.]]);
+/// let indefinite = Tensor::new(&[[1f64, 2.], [2., 1.]], &Device::Cpu)?;
+/// assert!(matches!(linalg::cholesky(&indefinite), Err(Error::Argument { .. })));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Argument`] that names a matrix that is not positive definite; as [`inverse`].
@@ -244,6 +269,14 @@ fn parts<const N: usize>(call: Call, a: &Proxy, parts: FactorParts<N>) -> Result
 /// triangular one; `[.., m, m]`, `[.., m, k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No
 /// gradient.
 ///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[0f64, 1.], [2., 3.]], &Device::Cpu)?;
+/// let (p, l, u) = linalg::lu(&a)?;
+/// assert_eq!(p.matmul(&l)?.matmul(&u)?.to_vec2::<f64>()?, [[0., 1.], [2., 3.]]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Shape`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
 #[track_caller]
@@ -271,6 +304,15 @@ pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
 /// `(q, r)` with `q r = a`: orthonormal columns, and an upper triangular matrix; `[.., m, k]` and `[.., k, n]` for `a`
 /// of `[.., m, n]`, with k the smaller of both. No gradient.
 ///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[1f64, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?;
+/// let (q, r) = linalg::qr(&a)?;
+/// assert_eq!((q.dims2()?, r.dims2()?), ((3, 2), (2, 2)));
+/// assert!(q.matmul(&r)?.sub(&a)?.abs()?.max_all()?.to_scalar::<f64>()? < 1e-9);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`lu`].
 #[track_caller]
@@ -289,6 +331,16 @@ pub fn qr(a: &Proxy) -> Result<(Proxy, Proxy)> {
 
 /// `(u, s, vt)` with `u diag(s) vt = a`: orthonormal columns, singular values from the largest, orthonormal rows;
 /// `[.., m, k]`, `[.., k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No gradient.
+///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[3f64, 0.], [0., -5.], [0., 0.]], &Device::Cpu)?;
+/// let (u, s, vt) = linalg::svd(&a)?;
+/// assert_eq!((u.dims2()?, vt.dims2()?), ((3, 2), (2, 2)));
+/// let s = s.to_vec1::<f64>()?; // the largest first, none negative
+/// assert!((s[0] - 5.).abs() < 1e-9 && (s[1] - 3.).abs() < 1e-9);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Argument`] that names a matrix for which no values were found, such as one with NaN; as [`lu`].
@@ -313,6 +365,16 @@ pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
 
 /// `(w, v)` with `a v = v diag(w)`: the eigenvalues from the smallest, `[.., n]`, and orthonormal eigenvectors as
 /// columns, `[.., n, n]`, of each symmetric matrix, of which the lower triangle is read. No gradient.
+///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[2f64, 1.], [1., 2.]], &Device::Cpu)?;
+/// let (w, v) = linalg::eigh(&a)?;
+/// let w = w.to_vec1::<f64>()?; // the smallest first
+/// assert!((w[0] - 1.).abs() < 1e-9 && (w[1] - 3.).abs() < 1e-9);
+/// assert_eq!(v.dims2()?, (2, 2)); // a column for each
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`svd`]; [`Error::Shape`] for matrices that are not square.

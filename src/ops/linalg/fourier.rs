@@ -71,6 +71,13 @@ impl Complex {
 
     /// The distances from 0: real numbers. The gradient is the direction, and 0 where there is none.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, fft};
+    /// let (re, im) = (Tensor::new(&[3f64, 0.], &Device::Cpu)?, Tensor::new(&[-4f64, 1.], &Device::Cpu)?);
+    /// assert_eq!(fft::Complex::new(re, im)?.abs()?.to_vec1::<f64>()?, [5., 1.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::add`].
     #[track_caller]
@@ -107,6 +114,15 @@ impl Complex {
     }
 
     /// `x y`.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, fft};
+    /// let (re, im) = (Tensor::new(&[0f64], &Device::Cpu)?, Tensor::new(&[1f64], &Device::Cpu)?);
+    /// let i = fft::Complex::new(re, im)?;
+    /// let square = i.mul(&i)?;
+    /// assert_eq!((square.re.to_vec1::<f64>()?, square.im.to_vec1::<f64>()?), (vec![-1.], vec![0.]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Proxy::mul`].
@@ -237,6 +253,14 @@ pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 
 /// The inverse of [`fft`].
 ///
+/// ```
+/// # use ndgc::{Device, Tensor, fft};
+/// let x = Tensor::new(&[1f64, 2., 3.], &Device::Cpu)?;
+/// let back = fft::ifft(&fft::fft(&fft::Complex::from_real(&x)?, None, 0)?, None, 0)?;
+/// assert!(back.re.sub(&x)?.abs()?.max_all()?.to_scalar::<f64>()? < 1e-9);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`fft`].
 #[track_caller]
@@ -247,6 +271,14 @@ pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 }
 
 /// The transform of real numbers: its first `n / 2 + 1` numbers, which determine the rest.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, fft};
+/// let x = Tensor::ones((2, 8), DType::F32, &Device::Cpu)?;
+/// assert_eq!(fft::rfft(&x, None, 1)?.re.dims(), [2, 5]);
+/// assert_eq!(fft::rfft(&x, Some(16), 1)?.re.dims(), [2, 9]); // with zeros behind it
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`fft`].
@@ -259,6 +291,15 @@ pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
 }
 
 /// The inverse of [`rfft`]: `n` real numbers; `None` is twice the size of the axis less 2.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, fft};
+/// let x = Tensor::ones(5, DType::F64, &Device::Cpu)?;
+/// let half = fft::rfft(&x, None, 0)?;
+/// assert_eq!(fft::irfft(&half, None, 0)?.dims(), [4]); // it does not know that there were five
+/// assert_eq!(fft::irfft(&half, Some(5), 0)?.dims(), [5]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`fft`].
@@ -306,6 +347,13 @@ pub fn ifft2(x: &Complex, sizes: Option<[usize; 2]>) -> Result<Complex> {
 
 /// `0.5 - 0.5 cos(2 pi i / n)`: the window that [`stft`] uses mostly.
 ///
+/// ```
+/// # use ndgc::{DType, Device, fft};
+/// let window = fft::hann_window(4, DType::F32, &Device::Cpu)?;
+/// assert_eq!(window.to_vec1::<f32>()?, [0., 0.5, 1., 0.5]); // the next one would be 0 again
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`Proxy::zeros`].
 #[track_caller]
@@ -320,6 +368,15 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
 
 /// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins,
 /// windows]`. With `center` the first window is around the first number, and the ends are mirrored.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, fft};
+/// let x = Tensor::zeros(10, DType::F32, &Device::Cpu)?;
+/// let window = fft::hann_window(4, DType::F32, &Device::Cpu)?;
+/// assert_eq!(fft::stft(&x, &window, 2, false)?.re.dims(), [3, 4]); // bins, and windows
+/// assert_eq!(fft::stft(&x, &window, 2, true)?.re.dims(), [3, 6]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Shape`] if the window is not a vector, or the signal is too short; [`Error::Argument`] for a hop of 0; as
