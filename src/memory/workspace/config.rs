@@ -259,6 +259,17 @@ pub struct WorkspaceConfigBuilder {
 
 impl WorkspaceConfigBuilder {
     /// How much larger than its need the workspace is made.
+    ///
+    /// ```
+    /// # use ndgc::{AllocationPolicy, DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().policy_allocation(AllocationPolicy::Strict).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// let cycle = step.activate()?;
+    /// Tensor::zeros(4096, DType::U8, &Device::Cpu)?;
+    /// cycle.leave();
+    /// assert_eq!(step.stats().size, 4096); // what the cycle needed, and no more
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn policy_allocation(mut self, policy: AllocationPolicy) -> Self {
         self.config.allocation = policy;
         self
@@ -281,12 +292,29 @@ impl WorkspaceConfigBuilder {
     }
 
     /// Where its arrays can be used.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, WorkspaceConfig};
+    /// let device = Device::sim(SimConfig::default());
+    /// let config = WorkspaceConfig::builder().policy_mirroring(MirroringPolicy::HostOnly).build()?;
+    /// let _cycle = Workspace::enter_on(&device, "CACHE", &config)?;
+    /// assert!(Tensor::ones(3, DType::F32, &device)?.device().is_cpu()); // though the device was asked for
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn policy_mirroring(mut self, policy: MirroringPolicy) -> Self {
         self.config.mirroring = policy;
         self
     }
 
     /// When it gets a size that it was not given.
+    ///
+    /// ```
+    /// # use ndgc::{Error, LearningPolicy, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().policy_learning(LearningPolicy::None);
+    /// let refused = builder.clone().build(); // no size is given, and none would be learned
+    /// assert!(matches!(refused, Err(Error::WorkspaceConfig { setting: "policy_learning", .. })));
+    /// assert!(builder.initial_size(1 << 20).build().is_ok());
+    /// ```
     pub fn policy_learning(mut self, policy: LearningPolicy) -> Self {
         self.config.learning = policy;
         self
@@ -313,6 +341,14 @@ impl WorkspaceConfigBuilder {
     }
 
     /// What its memory is.
+    ///
+    /// ```
+    /// # use ndgc::{Error, LocationPolicy, WorkspaceConfig};
+    /// let builder = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap);
+    /// let refused = builder.clone().build(); // how large is the file to be?
+    /// assert!(matches!(refused, Err(Error::WorkspaceConfig { setting: "policy_location", .. })));
+    /// assert!(builder.initial_size(1 << 30).build().is_ok());
+    /// ```
     pub fn policy_location(mut self, policy: LocationPolicy) -> Self {
         self.config.location = policy;
         self
@@ -326,12 +362,31 @@ impl WorkspaceConfigBuilder {
 
     /// Bytes of the first block, which is made with the workspace and larger by the slack unless it is mapped. Of
     /// a circular workspace that overallocates, bytes of one of its blocks. 0: they are learned.
+    ///
+    /// ```
+    /// # use ndgc::{Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().initial_size(4096).overallocation_limit(0.5).build()?;
+    /// let step = Workspace::for_current_thread("STEP", &config)?;
+    /// assert_eq!(step.stats().size, 6144); // before its first cycle
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn initial_size(mut self, bytes: u64) -> Self {
         self.config.initial_size = bytes;
         self
     }
 
     /// The fewest bytes that are learned; the first block, if nothing is to be learned and `initial_size` is 0.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::builder().min_size(8192).build()?)?;
+    /// assert_eq!(step.stats().size, 0);
+    /// let cycle = step.activate()?;
+    /// Tensor::zeros(1024, DType::U8, &Device::Cpu)?;
+    /// cycle.leave();
+    /// assert_eq!(step.stats().size, 8192);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn min_size(mut self, bytes: u64) -> Self {
         self.config.min_size = bytes;
         self

@@ -222,6 +222,15 @@ impl Workspace {
     /// theirs: arrays are made in it, and stay, until the thread ends, which ends them all. Cycles entered later are as
     /// usual. [`Workspace::cycle`] has no answer to forget.
     ///
+    /// ```
+    /// # use ndgc::{Error, Workspace, WorkspaceConfig};
+    /// let cycle = Workspace::enter("LOOP", &WorkspaceConfig::default())?;
+    /// assert!(cycle.is_open());
+    /// let other = WorkspaceConfig::builder().initial_size(4096).build()?;
+    /// assert!(matches!(Workspace::enter("LOOP", &other), Err(Error::Workspace { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if it has another configuration; [`Error::OutOfMemory`] if there is no memory for a first
     /// block of [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.
@@ -351,6 +360,16 @@ impl Workspace {
 
     /// The workspace that takes this thread's arrays now: the innermost open one. `None` if there is none, or in a
     /// [`Workspace::scope_out`].
+    ///
+    /// ```
+    /// # use ndgc::{Workspace, WorkspaceConfig};
+    /// let outer = Workspace::enter("OUTER", &WorkspaceConfig::default())?;
+    /// let inner = Workspace::enter("INNER", &WorkspaceConfig::default())?;
+    /// assert!(Workspace::current().is_some_and(|found| found.is_same(&inner)));
+    /// inner.leave();
+    /// assert!(Workspace::current().is_some_and(|found| found.is_same(&outer)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn current() -> Option<Self> {
         with_context(|context| context.workspaces.innermost()).map(|arena| Workspace { arena })
     }
