@@ -100,6 +100,13 @@ impl FromStr for Device {
     type Err = Error;
 
     /// As [`Device::from_env`] reads `NDGC_DEVICE`.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error};
+    /// assert!("cpu".parse::<Device>()?.is_cpu());
+    /// assert!(matches!("gpu".parse::<Device>(), Err(Error::Argument { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     fn from_str(name: &str) -> Result<Self> {
         match name {
             "cpu" => return Ok(Device::Cpu),
@@ -120,11 +127,27 @@ impl FromStr for Device {
 /// # Devices there are
 impl Device {
     /// A new simulated device with memory and streams of its own.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, SimConfig, Tensor};
+    /// let device = Device::sim(SimConfig::default());
+    /// let x = Tensor::ones(3, DType::F32, &device)?; // submitted; it runs when somebody needs it
+    /// assert_eq!(x.affine(2., 1.)?.to_vec1::<f32>()?, [3.; 3]);
+    /// let mixed = x.add(&Tensor::ones(3, DType::F32, &Device::Cpu)?); // nothing is moved silently
+    /// assert!(matches!(mixed, Err(Error::DeviceMismatch { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn sim(config: SimConfig) -> Self {
         Device::Sim(Sim::new(config))
     }
 
     /// The CUDA device with this number, as the driver counts. Opened by the first call.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error};
+    /// let missing = Device::cuda(1 << 20); // an error, and not another device
+    /// assert!(matches!(missing, Err(Error::DeviceUnavailable { .. })));
+    /// ```
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`] if there is no driver or no such device, with what was looked for and what was
@@ -261,6 +284,14 @@ impl Device {
     }
 
     /// Where it is, as a value that can be compared and kept.
+    ///
+    /// ```
+    /// # use ndgc::{Device, DeviceLocation, SimConfig};
+    /// assert_eq!(Device::Cpu.location(), DeviceLocation::Cpu);
+    /// let device = Device::sim(SimConfig::default());
+    /// assert!(device.location() == device.clone().location()); // a clone is the same device
+    /// assert!(device.location() != Device::sim(SimConfig::default()).location());
+    /// ```
     pub fn location(&self) -> DeviceLocation {
         match self {
             Device::Cpu => DeviceLocation::Cpu,
@@ -274,6 +305,17 @@ impl Device {
 /// # Work: waiting, capturing
 impl Device {
     /// Waits until everything submitted is done.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, SimConfig, Tensor};
+    /// let device = Device::sim(SimConfig::default());
+    /// let Device::Sim(sim) = &device else { unreachable!() };
+    /// let _x = Tensor::ones(3, DType::F32, &device)?;
+    /// assert!(sim.pending() > 0);
+    /// device.synchronize()?;
+    /// assert_eq!(sim.pending(), 0);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The first failure of the work waited for; [`Error::Forked`].
@@ -296,6 +338,14 @@ impl Device {
     /// first replay, and nothing in it may need them on the host. It takes memory from what the device keeps for
     /// reuse and asks for none, so run it once before, and again if its first run makes things that stay, such as an
     /// optimiser's state. Meanwhile other threads submit nothing to the device; they may close arrays.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let refused = Device::Cpu.capture(|| x.exp()); // the host has no graphs
+    /// assert!(matches!(refused, Err(Error::Capture { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// - [`Error::Capture`] for whatever a section cannot hold (memory that has to be asked for, memory of others, a

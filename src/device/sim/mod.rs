@@ -142,11 +142,30 @@ impl Sim {
     }
 
     /// What the checker objected to so far: the first 4096 findings, in order of submission.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Sim, SimConfig, Tensor, Violation};
+    /// let sim = Sim::new(SimConfig { order_streams: false, ..SimConfig::default() }); // nobody waits
+    /// let x = Tensor::ones(3, DType::F32, &Device::Sim(sim.clone()))?;
+    /// let _y = sim.on_stream(1, || x.exp())?;
+    /// assert!(sim.violations().iter().any(|found| matches!(found, Violation::Unordered { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn violations(&self) -> Vec<Violation> {
         unforked(|| self.0.device.driver().lock().checker.violations().to_vec())
     }
 
     /// Driver calls made so far.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Sim, SimConfig, Tensor};
+    /// let sim = Sim::new(SimConfig::default());
+    /// let x = Tensor::ones(3, DType::F32, &Device::Sim(sim.clone()))?;
+    /// let before = sim.calls().launches;
+    /// x.exp()?;
+    /// assert_eq!(sim.calls().launches - before, 1);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn calls(&self) -> SimCalls {
         unforked(|| self.0.device.driver().lock().calls)
     }
@@ -160,12 +179,31 @@ impl Sim {
     /// back. The failed call has no effect, and those after it work again.
     ///
     /// [`Error::Device`]: crate::Error::Device
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Sim, SimConfig, Tensor};
+    /// let sim = Sim::new(SimConfig::default());
+    /// let device = Device::Sim(sim.clone());
+    /// sim.fail_call(Some(1));
+    /// assert!(matches!(Tensor::ones(3, DType::F32, &device), Err(Error::Device { .. })));
+    /// assert_eq!(Tensor::ones(3, DType::F32, &device)?.to_vec1::<f32>()?, [1.; 3]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn fail_call(&self, n: Option<u64>) {
         unforked(|| self.0.device.driver().lock().fail_in = n);
     }
 
     /// Refuses the `n`-th request for bytes from now, counted from 1, as if memory were exhausted, even if
     /// bytes are kept that would serve it; `None` takes that back. Empty requests do not count.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Sim, SimConfig, Tensor};
+    /// let sim = Sim::new(SimConfig::default());
+    /// sim.refuse_allocation(Some(1));
+    /// let x = Tensor::ones(3, DType::F32, &Device::Sim(sim.clone()))?; // it looked for memory, and asked again
+    /// assert_eq!(x.to_vec1::<f32>()?, [1.; 3]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn refuse_allocation(&self, n: Option<u64>) {
         // Relaxed, here and in `refuses`: one number, which nothing else is read by.
         self.0.refuse_in.store(n.map_or(0, |n| n.max(1)), Ordering::Relaxed);
@@ -179,6 +217,16 @@ impl Sim {
 
     /// Runs `f` with this thread submitting to stream `n`, counted on from 0 beyond the last one. Without, a
     /// thread submits to stream 0. It holds for every device that has streams.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Sim, SimConfig, Tensor};
+    /// let sim = Sim::new(SimConfig::default());
+    /// let x = Tensor::ones(3, DType::F32, &Device::Sim(sim.clone()))?;
+    /// let y = sim.on_stream(1, || x.affine(2., 0.))?; // waits for what stream 0 makes
+    /// assert_eq!(y.to_vec1::<f32>()?, [2.; 3]);
+    /// assert_eq!(sim.violations(), []);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn on_stream<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
         stream::on_stream(n, f)
     }
