@@ -30,6 +30,18 @@ impl Network {
     /// The output for features, as outside of training. It is the caller's: no workspace ends it, and nothing was
     /// copied to that end. Callable anywhere: inside of workspaces, and from listeners.
     ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().weight_init(WeightInit::Constant(1.)).input_type(InputType::feed_forward(3));
+    /// let net = net.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+    /// let y = net.output(&Tensor::new(&[[1f32, 2., 3.]], &Device::Cpu)?)?;
+    /// drop(net); // the answer needs nothing of it
+    /// assert_eq!(y.to_vec2::<f32>()?, [[6., 6.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] if the network has several inputs or outputs; those of the layers.
     #[track_caller]
@@ -75,6 +87,23 @@ impl Network {
     /// The outputs for an array for each input, in the order of the outputs, as [`Network::output`]. `masks` has one
     /// for each input, or none at all.
     ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Error, Tensor};
+    ///
+    /// let net = NetworkConfig::builder()
+    ///     .add_input("in", InputType::feed_forward(2))
+    ///     .add_layer("number", OutputLayer::new(1, Loss::Mse), &["in"])
+    ///     .add_layer("class", OutputLayer::new(3, Loss::Mcxent), &["in"])
+    ///     .set_outputs(&["class", "number"])
+    ///     .build()?;
+    /// let x = Tensor::ones((4, 2), DType::F32, &Device::Cpu)?;
+    /// let all = net.outputs(&[x.clone()], &[])?;
+    /// assert_eq!((all[0].dims(), all[1].dims()), (&[4, 3][..], &[4, 1][..]));
+    /// assert!(matches!(net.output(&x), Err(Error::Argument { argument: "outputs", .. }))); // there are two
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Network::output`].
     #[track_caller]
@@ -86,6 +115,18 @@ impl Network {
     }
 
     /// What each layer or vertex makes of features, in the order of [`Network::summary`], all detached.
+    ///
+    /// ```
+    /// use ndgc::train::{Dense, InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().weight_init(WeightInit::Constant(1.)).input_type(InputType::feed_forward(2));
+    /// let net = net.layer(Dense::new(3)).layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let all = net.feed_forward(&[Tensor::new(&[[1f32, 2.]], &Device::Cpu)?], false)?;
+    /// assert_eq!(all[0].to_vec2::<f32>()?, [[3., 3., 3.]]);
+    /// assert_eq!(all[1].to_vec2::<f32>()?, [[9.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::output`].
@@ -101,6 +142,21 @@ impl Network {
 
     /// The output for the next steps of series, from where the last call ended: `[n, size]` for one step, `[n, size,
     /// t]` for several. [`Network::rnn_clear_previous_state`] begins again.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, Lstm, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let config = NetworkConfig::builder().seed(1).input_type(InputType::recurrent(2));
+    /// let net = config.layer(Lstm::new(3)).layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let whole = net.output(&Tensor::ones((1, 2, 4), DType::F32, &Device::Cpu)?)?.to_vec3::<f32>()?;
+    /// let first = net.rnn_time_step(&Tensor::ones((1, 2, 3), DType::F32, &Device::Cpu)?)?; // three steps
+    /// let last = net.rnn_time_step(&Tensor::ones((1, 2), DType::F32, &Device::Cpu)?)?; // and one
+    /// assert_eq!((first.dims(), last.dims()), (&[1, 1, 3][..], &[1, 1][..]));
+    /// assert!((last.to_vec2::<f32>()?[0][0] - whole[0][0][3]).abs() < 1e-5);
+    /// net.rnn_clear_previous_state(); // the next call begins a series
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::output`]; the series is where it was then.
@@ -217,6 +273,19 @@ impl Network {
 
     /// The loss of each example, `[n]`, detached; with penalties added to each if asked for.
     ///
+    /// ```
+    /// use ndgc::train::{DataSet, InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().weight_init(WeightInit::Constant(0.)).input_type(InputType::feed_forward(3));
+    /// let net = net.layer(OutputLayer::new(1, Loss::Mse)).build()?; // it answers 0
+    /// let x = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
+    /// let batch = DataSet::new(x, Tensor::new(&[[1f32], [3.]], &Device::Cpu)?)?;
+    /// assert_eq!(net.score_examples(&batch, false)?.to_vec1::<f32>()?, [1., 9.]);
+    /// assert_eq!(net.score_batch(&batch, false)?, 5.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Network::fit_batch`].
     #[track_caller]
@@ -264,6 +333,23 @@ impl Network {
     /// Gives each batch and the output for it to `f`, once through the iterator, which is reset before. The outputs lie
     /// in one workspace that is used again for each batch: detach those that are to be kept.
     ///
+    /// ```
+    /// use ndgc::train::{ArrayDataSetIterator, DataSet, InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, Loss::Mse));
+    /// let net = net.build()?;
+    /// let x = Tensor::ones((10, 3), DType::F32, &Device::Cpu)?;
+    /// let (batches, mut rows) = (ArrayDataSetIterator::new(DataSet::new(x.clone(), x)?, 4)?, Vec::new());
+    /// net.for_each_output(batches, |batch: &DataSet, output| {
+    ///     assert_eq!(output.dims(), [batch.num_examples(), 3]);
+    ///     rows.push(batch.num_examples());
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(rows, [4, 4, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Network::output`]; of the iterator; what `f` returns.
     #[track_caller]
@@ -304,6 +390,21 @@ impl Network {
     /// the outputs, which lie in one workspace. What a mask of the labels leaves out does not count, nor, of series
     /// without one, what that of the features does: as in training. Ids of examples are handed on
     /// ([`IEvaluation::eval_with_ids`]).
+    ///
+    /// ```
+    /// use ndgc::train::{DataSet, Evaluation, InputType, ListDataSetIterator, Loss, LossLayer, NetworkConfig, Roc};
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// // Without weights: the softmax of what comes in.
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(LossLayer::new(Loss::Mcxent));
+    /// let net = net.build()?;
+    /// let x = Tensor::new(&[[2f32, 0.], [0., 2.], [1., 0.]], &Device::Cpu)?;
+    /// let batch = DataSet::new(x, Tensor::new(&[[1f32, 0.], [0., 1.], [0., 1.]], &Device::Cpu)?)?;
+    /// let (mut evaluation, mut roc) = (Evaluation::new(2), Roc::default());
+    /// net.do_evaluation(ListDataSetIterator::new(vec![batch]), &mut [&mut evaluation, &mut roc])?;
+    /// assert_eq!((evaluation.recall(), roc.auc()), (0.5, Some(1.)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::for_each_output`]; those of the evaluations.
@@ -354,6 +455,21 @@ impl Network {
     }
 
     /// The classification of all batches: DL4J's `evaluate`.
+    ///
+    /// ```
+    /// use ndgc::train::{Activation, DataSet, InputType, ListDataSetIterator, Loss, LossLayer, NetworkConfig};
+    /// use ndgc::{Device, Error, Tensor};
+    ///
+    /// let x = Tensor::new(&[[2f32, 0.], [0., 2.], [2., 0.], [0., 2.]], &Device::Cpu)?;
+    /// let batch = DataSet::new(x, Tensor::new(&[[1f32, 0.], [0., 1.], [0., 1.], [0., 1.]], &Device::Cpu)?)?;
+    /// let batches = ListDataSetIterator::new(vec![batch]);
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(2));
+    /// let net = config.clone().layer(LossLayer::new(Loss::Mcxent)).build()?; // a softmax
+    /// assert_eq!(net.evaluate(batches.clone())?.accuracy(), 0.75);
+    /// let net = config.layer(LossLayer::new(Loss::Mse).activation(Activation::Relu)).build()?;
+    /// assert!(matches!(net.evaluate(batches), Err(Error::Invalid { .. }))); // no probabilities
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] if the activation of the output layer is none of probabilities, such as ReLU; as

@@ -171,6 +171,18 @@ fn wrong(argument: &'static str, value: &str, expected: &'static str) -> Error {
 impl NetworkConfig {
     /// The network, with parameters as they begin.
     ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, Lstm, NetworkConfig, OutputLayer};
+    ///
+    /// let config = NetworkConfig::builder().layer(Lstm::new(4)).layer(OutputLayer::new(2, Loss::Mse));
+    /// let net = config.clone().input_type(InputType::recurrent(3)).build()?;
+    /// assert_eq!(net.iteration(), 0);
+    /// // An LSTM takes series, not rows; the error names the layer.
+    /// let error = config.input_type(InputType::feed_forward(3)).build().unwrap_err();
+    /// assert!(error.to_string().contains("layer 0 (LSTM)"), "{error}");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] for a name that is missing or there twice, or is that of what an updater keeps (`0_W/M`), a
     /// graph that is not one, a layer whose input does not fit, or a share of dropout that is none; as
@@ -455,6 +467,20 @@ impl Network {
 
     /// Sets both modes, from the next call on.
     ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer, WorkspaceMode};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2, Loss::Mse));
+    /// let mut net = net.build()?;
+    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
+    /// let before = net.output(&x)?.to_vec2::<f32>()?;
+    /// net.set_workspace_modes(WorkspaceMode::Separate, WorkspaceMode::None)?;
+    /// assert_eq!(net.output(&x)?.to_vec2::<f32>()?, before); // the numbers are the same in each mode
+    /// assert!(net.workspaces().is_empty());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Workspace`] if a workspace of the network is open.
     #[track_caller]
@@ -519,11 +545,50 @@ impl Network {
     }
 
     /// The score of the last batch, before its step; NaN before the first one.
+    ///
+    /// ```
+    /// use ndgc::train::{DataSet, InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().weight_init(WeightInit::Constant(0.)).input_type(InputType::feed_forward(3));
+    /// let mut net = net.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+    /// let ones = |columns| Tensor::ones((4, columns), DType::F32, &Device::Cpu);
+    /// let batch = DataSet::new(ones(3)?, ones(2)?)?;
+    /// assert!(net.score().is_nan());
+    /// assert_eq!(net.fit_batch(&batch)?, 1.); // it answered 0 where it should say 1
+    /// assert_eq!(net.score(), 1.); // what the step made of it is another question:
+    /// assert!(net.score_batch(&batch, false)? < 1.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn score(&self) -> f64 {
         self.score
     }
 
     /// Calls a listener from now on, after those that are there.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer, TrainingListener};
+    /// use ndgc::{DType, Device, Tensor};
+    /// use std::sync::mpsc::{Sender, channel};
+    ///
+    /// #[derive(Debug)]
+    /// struct Steps(Sender<u64>);
+    ///
+    /// impl TrainingListener for Steps {
+    ///     fn iteration_done(&mut self, net: &Network) -> ndgc::Result<()> {
+    ///         self.0.send(net.iteration()).map_err(ndgc::Error::msg) // an error ends the training
+    ///     }
+    /// }
+    ///
+    /// let (sender, steps) = channel();
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, Loss::Mse));
+    /// let mut net = net.build()?;
+    /// net.add_listener(Steps(sender));
+    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
+    /// net.fit_arrays(&x, &x)?;
+    /// assert_eq!(steps.recv(), Ok(1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn add_listener(&mut self, listener: impl TrainingListener + 'static) {
         self.listeners_mut().push(Box::new(listener));
     }
