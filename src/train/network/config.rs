@@ -117,6 +117,17 @@ impl NetworkConfig {
     }
 
     /// Where its random numbers begin: those of weights and of dropout.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    ///
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// let config = config.layer(OutputLayer::new(2, Loss::Mse));
+    /// let weights = |seed| config.clone().seed(seed).build()?.param("0_W").unwrap().to_vec2::<f32>();
+    /// assert_eq!(weights(1)?, weights(1)?);
+    /// assert_ne!(weights(1)?, weights(2)?);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -147,6 +158,17 @@ impl NetworkConfig {
     }
 
     /// A penalty on half of the sum of the squares of weights.
+    ///
+    /// ```
+    /// use ndgc::train::{DataSet, InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// let config = NetworkConfig::builder().weight_init(WeightInit::Constant(2.)).l2(0.5);
+    /// let net = config.input_type(InputType::feed_forward(1)).layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let batch = DataSet::new(Tensor::new(&[[1f32]], &Device::Cpu)?, Tensor::new(&[[2f32]], &Device::Cpu)?)?;
+    /// assert_eq!(net.score_batch(&batch, false)?, 1.); // the answer is right: 0.5 * 2^2 / 2 of the penalty
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn l2(mut self, l2: f64) -> Self {
         self.regularization.l2 = l2;
         self
@@ -172,6 +194,17 @@ impl NetworkConfig {
     }
 
     /// Type of parameters and activations, a float.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let config = NetworkConfig::builder().data_type(DType::F64).input_type(InputType::feed_forward(3));
+    /// let net = config.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?; // other floats are converted
+    /// assert_eq!(net.output(&x)?.dtype(), DType::F64);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn data_type(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
@@ -197,6 +230,18 @@ impl NetworkConfig {
 
     /// Longer series are trained in segments of so many steps, each a step of the updater; states go on from one to the
     /// next, gradients do not (truncated backpropagation through time).
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, Lstm, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let config = NetworkConfig::builder().tbptt_length(2).input_type(InputType::recurrent(1));
+    /// let mut net = config.layer(Lstm::new(3)).layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let series = Tensor::ones((4, 1, 5), DType::F32, &Device::Cpu)?; // four of five steps
+    /// net.fit_arrays(&series, &series)?;
+    /// assert_eq!(net.iteration(), 3); // of 2, 2 and 1
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn tbptt_length(mut self, steps: usize) -> Self {
         self.tbptt = Some(steps);
         self
@@ -235,6 +280,19 @@ impl NetworkConfig {
 
     /// A layer of a graph; of several inputs it is given all side by side, as a [`MergeVertex`](super::MergeVertex)
     /// has them. Its parameters are named by its name, as `hidden_W`.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    ///
+    /// let net = NetworkConfig::builder()
+    ///     .add_input("left", InputType::feed_forward(3))
+    ///     .add_input("right", InputType::feed_forward(5))
+    ///     .add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["left", "right"])
+    ///     .set_outputs(&["out"])
+    ///     .build()?;
+    /// assert_eq!(net.param("out_W").unwrap().dims(), [3 + 5, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn add_layer(mut self, name: &str, layer: impl Into<LayerConfig>, inputs: &[&str]) -> Self {
         let mut inputs: Vec<String> = inputs.iter().map(|&input| input.to_owned()).collect();
         if inputs.len() > 1 {

@@ -102,6 +102,21 @@ impl Network {
     /// One pass over the batches, which are reset before. Batches that others make ahead
     /// (`AsyncDataSetIterator`) are taken as they come.
     ///
+    /// ```
+    /// use ndgc::train::{ArrayDataSetIterator, DataSet, InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, Loss::Mse));
+    /// let mut net = net.build()?;
+    /// let x = Tensor::ones((10, 3), DType::F32, &Device::Cpu)?;
+    /// let mut batches = ArrayDataSetIterator::new(DataSet::new(x.clone(), x)?, 4)?; // of 4, 4 and 2
+    /// net.fit(&mut batches)?;
+    /// assert_eq!((net.epoch(), net.iteration()), (1, 3));
+    /// net.fit(&mut batches)?; // it begins again
+    /// assert_eq!((net.epoch(), net.iteration()), (2, 6));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Of the iterator, of a step, of a listener; the network can be used after each.
     #[track_caller]
@@ -147,6 +162,22 @@ impl Network {
     /// The score of a batch, and its gradients by the parameters' names, detached: before normalisation, penalties and
     /// updater, divided by the examples of the batch; of a whole series, however long. Nothing is changed but running
     /// means. Several threads may call it: each waits until the one before is done.
+    ///
+    /// ```
+    /// use ndgc::train::{DataSet, InputType, Loss, NetworkConfig, OutputLayer, Updater, WeightInit};
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// let config = NetworkConfig::builder().weight_init(WeightInit::Constant(0.)).updater(Updater::sgd(0.5));
+    /// let net = config.input_type(InputType::feed_forward(1)).layer(OutputLayer::new(1, Loss::Mse));
+    /// let mut net = net.build()?;
+    /// let batch = DataSet::new(Tensor::new(&[[2f32]], &Device::Cpu)?, Tensor::new(&[[1f32]], &Device::Cpu)?)?;
+    /// let (gradients, score) = net.compute_gradient_and_score(&batch)?; // of (2 w + b - 1)^2
+    /// assert_eq!((score, gradients[0].0.as_str(), net.iteration()), (1., "0_W", 0));
+    /// assert_eq!(gradients[0].1.to_vec2::<f32>()?, [[-4.]]);
+    /// net.apply_gradients(&gradients)?; // the step that `fit_batch` would have made
+    /// assert_eq!(net.param("0_W").unwrap().to_vec2::<f32>()?, [[2.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::fit_batch`].

@@ -493,6 +493,20 @@ pub trait Layer: Any + fmt::Debug + Send + Sync {
 }
 
 /// What one layer has instead of what the network says; each is the network's until it is set.
+///
+/// ```
+/// use ndgc::train::{Dense, InputType, Layer, LayerSettings, Loss, NetworkConfig, OutputLayer, Updater};
+/// use ndgc::{DType, Device, Tensor};
+///
+/// let frozen = Dense::new(4).with(LayerSettings::new().updater(Updater::NoOp));
+/// let config = NetworkConfig::builder().updater(Updater::adam(0.1)).input_type(InputType::feed_forward(3));
+/// let mut net = config.layer(frozen).layer(OutputLayer::new(3, Loss::Mse)).build()?;
+/// let before = net.param("0_W").unwrap().to_vec2::<f32>()?;
+/// let x = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
+/// net.fit_arrays(&x, &x)?;
+/// assert_eq!(net.param("0_W").unwrap().to_vec2::<f32>()?, before);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct LayerSettings {
     pub(super) updater: Option<Updater>,

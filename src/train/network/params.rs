@@ -12,6 +12,17 @@ use super::updater::Updater;
 /// # Parameters by name
 impl Network {
     /// The names of all parameters, running means among them, as `0_W`: node by node, in the order of computation.
+    ///
+    /// ```
+    /// use ndgc::train::{BatchNormalization, Dense, InputType, Loss, NetworkConfig, OutputLayer};
+    ///
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(Dense::new(3));
+    /// let net = config.layer(BatchNormalization::new()).layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let names: Vec<&str> = net.param_names().collect();
+    /// assert_eq!(names, ["0_W", "0_b", "1_gamma", "1_beta", "1_mean", "1_log10stdev", "2_W", "2_b"]);
+    /// assert_eq!(net.param("0_W").unwrap().dims(), [2, 3]); // [in, out]
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn param_names(&self) -> impl Iterator<Item = &str> {
         self.named().map(|(param, _)| param.name.as_str())
     }
@@ -43,6 +54,20 @@ impl Network {
 
     /// Sets all parameters that are named, as [`Network::set_param`]; none if a name is unknown, or an array finds no
     /// memory to be converted.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{Device, Error, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(OutputLayer::new(1, Loss::Mse));
+    /// let net = net.build()?;
+    /// let (w, b) = (Tensor::new(&[[1f64], [2.]], &Device::Cpu)?, Tensor::new(&[3f64], &Device::Cpu)?);
+    /// net.set_params([("0_W", &w), ("0_b", &b)])?; // f64 becomes what the network has
+    /// let y = net.output(&Tensor::new(&[[1f32, 1.]], &Device::Cpu)?)?;
+    /// assert_eq!(y.to_vec2::<f32>()?, [[6.]]);
+    /// assert!(matches!(net.set_params([("0_w", &w)]), Err(Error::CannotFindTensor { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::set_param`].
@@ -90,6 +115,18 @@ impl Network {
 impl Network {
     /// The arrays that updaters keep, by the parameter's name and their own, as `0_W/M`; those that no step has made
     /// yet begin here.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer, Updater};
+    ///
+    /// let config = NetworkConfig::builder().updater(Updater::adam(0.1)).input_type(InputType::feed_forward(2));
+    /// let net = config.layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let state = net.updater_state()?;
+    /// let names: Vec<&str> = state.iter().map(|(name, _)| name.as_str()).collect();
+    /// assert_eq!(names, ["0_W/M", "0_W/V", "0_b/M", "0_b/V"]); // two moments of each parameter
+    /// assert_eq!(state[0].1.to_vec2::<f32>()?, [[0.], [0.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -144,6 +181,20 @@ impl Network {
 impl Network {
     /// A network with the same settings, parameters, updater state and counts, that shares nothing with this one: for
     /// another thread. Listeners stay here.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer, WeightInit};
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let net = NetworkConfig::builder().weight_init(WeightInit::Constant(0.)).input_type(InputType::feed_forward(3));
+    /// let net = net.layer(OutputLayer::new(3, Loss::Mse)).build()?;
+    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
+    /// let mut other = net.replica()?;
+    /// std::thread::scope(|scope| scope.spawn(|| other.fit_arrays(&x, &x)).join().unwrap())?;
+    /// assert_eq!((net.iteration(), other.iteration()), (0, 1));
+    /// assert_eq!(net.output(&x)?.to_vec2::<f32>()?, [[0.; 3]; 4]); // as before
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Network::new`].

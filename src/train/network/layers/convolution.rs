@@ -9,6 +9,20 @@ use super::recurrent::mask_of_steps;
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
 /// kw]`.
+///
+/// ```
+/// use ndgc::train::{Convolution2D, InputType, Loss, NetworkConfig, OutputLayer, PoolingType, Subsampling};
+///
+/// let net = NetworkConfig::builder()
+///     .input_type(InputType::convolutional(1, 28, 28)) // channels, rows, columns
+///     .layer(Convolution2D::new(8, (5, 5))) // 24 rows and columns are left
+///     .layer(Subsampling::new(PoolingType::Max, (2, 2))) // and half of them
+///     .layer(OutputLayer::new(10, Loss::Mcxent))
+///     .build()?;
+/// assert_eq!(net.param("0_W").unwrap().dims(), [8, 1, 5, 5]);
+/// assert_eq!(net.param("2_W").unwrap().dims(), [8 * 12 * 12, 10]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Convolution2D {
     n_out: usize,

@@ -283,6 +283,18 @@ impl Layer for DropoutLayer {
 /// A learnt row for each number: `[n]` or `[n, 1]` to `[n, size]`; of series `[n, t]` or `[n, 1, t]` to `[n, size, t]`.
 /// `W` is `[vocabulary, size]`. Numbers may be of any type; floats that are not whole, or below 0, are refused unless a
 /// mask leaves them out, for which the host reads them: integers cost nothing.
+///
+/// ```
+/// use ndgc::train::{Embedding, InputType, Loss, NetworkConfig, OutputLayer};
+/// use ndgc::{Device, Tensor};
+///
+/// let config = NetworkConfig::builder().input_type(InputType::feed_forward(1)).layer(Embedding::new(100, 8));
+/// let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build()?;
+/// assert_eq!(net.param("0_W").unwrap().dims(), [100, 8]);
+/// let words = Tensor::new(&[[7u32], [99], [7]], &Device::Cpu)?;
+/// assert_eq!(net.output(&words)?.dims(), [3, 2]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
     vocabulary: usize,
