@@ -45,6 +45,20 @@ impl EvaluationBinary {
     }
 
     /// What yes is predicted above: one for each output.
+    ///
+    /// ```
+    /// # use ndgc::train::{EvaluationBinary, IEvaluation, Metric};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[[1f32, 0.], [1., 0.]], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.4f32, 0.6], [0.3, 0.1]], &Device::Cpu)?;
+    /// let mut evaluation = EvaluationBinary::default().with_decision_thresholds([0.25, 0.75]);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.average(Metric::Accuracy), 1.);
+    /// let one = Tensor::new(&[[1f32], [0.]], &Device::Cpu)?;
+    /// let mut evaluation = EvaluationBinary::default().with_decision_thresholds([0.25, 0.75]);
+    /// assert!(evaluation.eval(&one, &one, None).is_err()); // one output, and two thresholds
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_decision_thresholds(mut self, thresholds: impl Into<Vec<f64>>) -> Self {
         self.thresholds = Some(thresholds.into());
@@ -52,6 +66,18 @@ impl EvaluationBinary {
     }
 
     /// Gathers ROC curves too, with as many steps; exact for 0.
+    ///
+    /// ```
+    /// # use ndgc::train::{EvaluationBinary, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[[1f32, 0.], [0., 1.]], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.4f32, 0.6], [0.1, 0.3]], &Device::Cpu)?;
+    /// let mut evaluation = EvaluationBinary::default().with_roc(0)?; // exact
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// let roc = evaluation.roc().unwrap();
+    /// assert_eq!((roc.auc(0), roc.auc(1)), (Some(1.), Some(0.)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Roc::new`](super::Roc::new).

@@ -152,6 +152,18 @@ impl EvaluationCalibration {
     }
 
     /// Rows for which each class was the most likely.
+    ///
+    /// ```
+    /// # use ndgc::train::{EvaluationCalibration, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1u32, 0, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.25f64, 0.75], [0.125, 0.875], [0.25, 0.75]], &Device::Cpu)?;
+    /// let mut evaluation = EvaluationCalibration::default();
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.label_counts(), [1, 2]);
+    /// assert_eq!(evaluation.prediction_counts(), [0, 3]); // class 0 is never the most likely
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn prediction_counts(&self) -> Vec<u64> {
         self.classes.iter().map(|class| class.predictions).collect()
     }
@@ -167,6 +179,18 @@ impl EvaluationCalibration {
     }
 
     /// How far probabilities are from the labels, of all classes or of the rows of one, for that class.
+    ///
+    /// ```
+    /// # use ndgc::train::{EvaluationCalibration, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1u32, 0, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.25f64, 0.75], [0.5, 0.5], [0.25, 0.75]], &Device::Cpu)?;
+    /// let mut evaluation = EvaluationCalibration::new(10, 4)?;
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.residuals(None).unwrap().counts, [0, 4, 2, 0]); // four of 0.25, two of 0.5
+    /// assert_eq!(evaluation.residuals(Some(0)).unwrap().counts, [0, 0, 1, 0]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn residuals(&self, class: Option<usize>) -> Option<Histogram> {
         self.histograms(class).map(|all| Histogram { counts: all.residuals.clone() })
     }

@@ -90,6 +90,18 @@ impl Evaluation {
     }
 
     /// Counts also the rows whose class is among the `n` most likely.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1u32, 2], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.5f32, 0.3, 0.2], [0.5, 0.3, 0.2]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::new(3).with_top_n(2);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.accuracy(), 0.); // class 0 was predicted twice
+    /// assert_eq!(evaluation.top_n_accuracy(), 0.5); // but class 1 was the second choice
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_top_n(mut self, n: usize) -> Self {
         self.top_n = n.max(1);
@@ -97,6 +109,21 @@ impl Evaluation {
     }
 
     /// Of two classes, the one that precision, recall and F1 are of; None for the mean over both.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1u32, 1, 0, 0], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.1f32, 0.9], [0.8, 0.2], [0.9, 0.1], [0.7, 0.3]], &Device::Cpu)?;
+    /// let recall = |mut evaluation: Evaluation| {
+    ///     evaluation.eval(&labels, &predictions, None)?;
+    ///     Ok::<f64, ndgc::Error>(evaluation.recall())
+    /// };
+    /// assert_eq!(recall(Evaluation::new(2))?, 0.5); // of class 1
+    /// assert_eq!(recall(Evaluation::new(2).with_positive_class(Some(0)))?, 1.);
+    /// assert_eq!(recall(Evaluation::new(2).with_positive_class(None))?, 0.75);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_positive_class(mut self, class: Option<usize>) -> Self {
         self.positive_class = class;
@@ -104,6 +131,20 @@ impl Evaluation {
     }
 
     /// Of two classes, the second is predicted above this probability.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1u32, 0], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.6f32, 0.4], [0.9, 0.1]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::new(2).with_binary_decision_threshold(0.3);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.accuracy(), 1.); // 0.4 is enough
+    /// let three = Tensor::new(&[[0.5f32, 0.3, 0.2]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::default().with_binary_decision_threshold(0.3);
+    /// assert!(evaluation.eval(&three, &three, None).is_err()); // it decides between two classes
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_binary_decision_threshold(mut self, threshold: f64) -> Self {
         self.threshold = Some(threshold);
@@ -111,6 +152,17 @@ impl Evaluation {
     }
 
     /// What is multiplied with the probabilities before the largest is looked for: one for each class.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let label = Tensor::new(&[1u32], &Device::Cpu)?;
+    /// let prediction = Tensor::new(&[[0.6f32, 0.4]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::new(2).with_cost_array([1., 2.]);
+    /// evaluation.eval(&label, &prediction, None)?;
+    /// assert_eq!(evaluation.confusion(1, 1), 1); // 0.8 of class 1 is more than 0.6 of class 0
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_cost_array(mut self, costs: impl Into<Vec<f64>>) -> Self {
         self.costs = Some(costs.into());
@@ -229,6 +281,17 @@ impl Evaluation {
     }
 
     /// The confusion matrix as lines of numbers between commas, with a line and a column of names.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.2, 0.8], [0.6, 0.4]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::new(2).with_labels(["cat", "dog"]);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.confusion_csv(), "actual,\"cat\",\"dog\"\n\"cat\",1,0\n\"dog\",1,1\n");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn confusion_csv(&self) -> String {
         let quoted = |class| format!("\"{}\"", self.label(class).replace('"', "\"\""));
         let head: Vec<String> = (0..self.classes).map(quoted).collect();
@@ -287,6 +350,20 @@ impl Evaluation {
 impl Evaluation {
     /// Adds what another one counted. Of one that has counted nothing, only the classes it was asked for are looked at.
     ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[0u32, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.6, 0.4]], &Device::Cpu)?;
+    /// let (mut one, mut other) = (Evaluation::new(2), Evaluation::new(2));
+    /// one.eval(&labels, &predictions, None)?; // as another thread or process does
+    /// other.eval(&labels, &predictions, None)?;
+    /// one.merge(&other)?;
+    /// assert_eq!((one.rows(), one.accuracy()), (4, 0.5));
+    /// assert!(one.merge(&Evaluation::new(3)).is_err()); // which was asked for other classes
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] if it has other classes, or was asked for others; if it counts another number of most likely
     /// ones.
@@ -317,6 +394,20 @@ impl Evaluation {
     }
 
     /// What [`IEvaluation::to_json`] wrote.
+    ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[0u32, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.6, 0.4]], &Device::Cpu)?;
+    /// let mut evaluation = Evaluation::new(2);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// let mut read = Evaluation::from_json(&evaluation.to_json())?;
+    /// assert_eq!(read, evaluation);
+    /// read.eval(&labels, &predictions, None)?; // it goes on counting
+    /// assert_eq!(read.rows(), 4);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything else.

@@ -20,6 +20,21 @@ use ndgc::{Result, Tensor};
 pub trait IEvaluation {
     /// Looks at a batch. Nothing is counted of one that is refused.
     ///
+    /// ```
+    /// # use ndgc::train::{Evaluation, IEvaluation};
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let labels = Tensor::new(&[0u32, 1], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.8, 0.2]], &Device::Cpu)?;
+    /// let mask = Tensor::new(&[1f32, 0.], &Device::Cpu)?; // the second row does not count
+    /// let mut evaluation = Evaluation::new(2);
+    /// evaluation.eval(&labels, &predictions, Some(&mask))?;
+    /// assert_eq!((evaluation.rows(), evaluation.accuracy()), (1, 1.));
+    /// let broken = Tensor::new(&[[0.9f32, 0.1], [f32::NAN, 0.2]], &Device::Cpu)?;
+    /// assert!(matches!(evaluation.eval(&labels, &broken, None), Err(Error::Invalid { .. })));
+    /// assert_eq!(evaluation.rows(), 1); // not even the row that is whole
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if labels, predictions and mask do not fit each other, or
     /// the batches before; [`Error::Invalid`](ndgc::Error::Invalid) for NaN where it counts; as [`Tensor::to_vec`].

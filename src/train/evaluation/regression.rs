@@ -194,12 +194,37 @@ impl RegressionEvaluation {
     }
 
     /// The mean of a figure over the columns that have it.
+    ///
+    /// ```
+    /// # use ndgc::train::{IEvaluation, RegressionEvaluation, RegressionMetric};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[[0f64, 0.], [0., 0.]], &Device::Cpu)?;
+    /// let predictions = Tensor::new(&[[1f64, 3.], [-1., 3.]], &Device::Cpu)?;
+    /// let mut evaluation = RegressionEvaluation::default().with_labels(["x", "y"]);
+    /// evaluation.eval(&labels, &predictions, None)?;
+    /// assert_eq!(evaluation.score(RegressionMetric::Mse, 1), Some(9.));
+    /// assert_eq!(evaluation.average(RegressionMetric::Mse), Some(5.));
+    /// assert_eq!(evaluation.average(RegressionMetric::PearsonCorrelation), None); // no label varies
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn average(&self, metric: RegressionMetric) -> Option<f64> {
         let all: Vec<f64> = self.columns.iter().filter_map(|column| column.score(metric)).collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
     /// Adds what another one counted.
+    ///
+    /// ```
+    /// # use ndgc::train::{IEvaluation, RegressionEvaluation, RegressionMetric};
+    /// # use ndgc::{Device, Tensor};
+    /// let zeros = Tensor::new(&[[0f64], [0.]], &Device::Cpu)?;
+    /// let (mut one, mut other) = (RegressionEvaluation::default(), RegressionEvaluation::default());
+    /// one.eval(&zeros, &Tensor::new(&[[1f64], [1.]], &Device::Cpu)?, None)?;
+    /// other.eval(&zeros, &Tensor::new(&[[3f64], [3.]], &Device::Cpu)?, None)?;
+    /// one.merge(&other)?;
+    /// assert_eq!((one.count(0), one.score(RegressionMetric::Mae, 0)), (4, Some(2.)));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`](ndgc::Error::Invalid) if it has other columns.

@@ -198,6 +198,19 @@ impl Roc {
 
     /// Right and wrong answers if what is at least as large as this is predicted to be positive; with steps, at the
     /// next threshold that is not below it.
+    ///
+    /// ```
+    /// # use ndgc::train::{IEvaluation, Roc};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1f32, 1., 0., 0.], &Device::Cpu)?;
+    /// let scores = Tensor::new(&[0.9f32, 0.4, 0.4, 0.1], &Device::Cpu)?;
+    /// let mut roc = Roc::default();
+    /// roc.eval(&labels, &scores, None)?;
+    /// let counts = roc.counts_at_threshold(0.5);
+    /// assert_eq!((counts.true_positives, counts.false_negatives), (1, 1));
+    /// assert_eq!((counts.true_negatives, counts.false_positives), (2, 0));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn counts_at_threshold(&self, threshold: f64) -> BinaryCounts {
         let (tp, fp) = (self.positives.at_least(threshold), self.negatives.at_least(threshold));
         BinaryCounts {
@@ -230,6 +243,20 @@ impl Roc {
     }
 
     /// The ROC curve; None if only one class was seen.
+    ///
+    /// ```
+    /// # use ndgc::train::{IEvaluation, Roc};
+    /// # use ndgc::{Device, Tensor};
+    /// let labels = Tensor::new(&[1f64, 1., 0., 0.], &Device::Cpu)?;
+    /// let scores = Tensor::new(&[0.9f64, 0.4, 0.4, 0.1], &Device::Cpu)?;
+    /// let mut roc = Roc::default().with_remove_redundant_points(false);
+    /// roc.eval(&labels, &scores, None)?;
+    /// let curve = roc.roc_curve().unwrap();
+    /// assert_eq!(curve.thresholds, [1., 0.9, 0.4, 0.1, 0.]);
+    /// assert_eq!(curve.true_positive_rates, [0., 0.5, 1., 1., 1.]);
+    /// assert_eq!(curve.false_positive_rates, [0., 0., 0.5, 1., 1.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn roc_curve(&self) -> Option<RocCurve> {
         let auc = self.auc()?;
         let (p, n) = (self.positives() as f64, self.negatives() as f64);
@@ -278,6 +305,20 @@ impl Roc {
     }
 
     /// Adds what another one counted.
+    ///
+    /// ```
+    /// # use ndgc::train::{IEvaluation, Roc};
+    /// # use ndgc::{Device, Tensor};
+    /// let (positive, negative) = (Tensor::new(&[1f32], &Device::Cpu)?, Tensor::new(&[0f32], &Device::Cpu)?);
+    /// let (mut one, mut other) = (Roc::default(), Roc::default());
+    /// one.eval(&positive, &Tensor::new(&[0.7f32], &Device::Cpu)?, None)?;
+    /// other.eval(&negative, &Tensor::new(&[0.3f32], &Device::Cpu)?, None)?;
+    /// assert_eq!(one.auc(), None); // of one class alone there is none
+    /// one.merge(&other)?;
+    /// assert_eq!(one.auc(), Some(1.));
+    /// assert!(one.merge(&Roc::new(100)?).is_err()); // which keeps counters, not scores
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has other steps.
