@@ -153,6 +153,19 @@ impl ArrayDataSetIterator {
     /// Gives each example its row in the arrays, from 0, as its id ([`DataSet::example_ids`]), however they are
     /// shuffled. Ids of the caller's own come with the arrays that the iterator is made of.
     ///
+    /// ```
+    /// # use ndgc::train::{ArrayDataSetIterator, DataSet};
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0f32, 6., &Device::Cpu)?;
+    /// let all = DataSet::new(x.clone(), x)?;
+    /// for batch in ArrayDataSetIterator::new(all, 4)?.shuffled(7)?.with_example_ids()? {
+    ///     let batch = batch?; // each example has its row as its id, wherever it lies now
+    ///     let rows: Vec<f32> = batch.example_ids().unwrap().iter().map(|&id| id as f32).collect();
+    ///     assert_eq!(batch.features.to_vec1::<f32>()?, rows);
+    /// }
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Generator::permutation`].
     #[track_caller]

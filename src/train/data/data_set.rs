@@ -110,6 +110,16 @@ impl DataSet {
 
     /// The examples `start..start + len`, as views.
     ///
+    /// ```
+    /// # use ndgc::train::DataSet;
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?;
+    /// let batch = DataSet::new(x.clone(), x)?;
+    /// assert_eq!(batch.rows(1, 2)?.features.to_vec2::<f32>()?, [[3., 4.], [5., 6.]]);
+    /// assert!(matches!(batch.rows(1, 3), Err(Error::Narrow { .. }))); // there are only two
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Narrow`] if there are not so many; [`Error::Invalid`] if the features were exchanged for some of
     /// another number of examples than there are ids.
@@ -124,6 +134,16 @@ impl DataSet {
 
     /// Splits off the examples after the first `n`, as views: those to train on, and those to test with.
     ///
+    /// ```
+    /// # use ndgc::train::DataSet;
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0f32, 5., &Device::Cpu)?;
+    /// let (train, test) = DataSet::new(x.clone(), x)?.split_test_and_train(3)?;
+    /// assert_eq!(train.features.to_vec1::<f32>()?, [0., 1., 2.]);
+    /// assert_eq!(test.labels.to_vec1::<f32>()?, [3., 4.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`DataSet::rows`].
     #[track_caller]
@@ -132,6 +152,18 @@ impl DataSet {
     }
 
     /// One batch with the examples of all, in order. Masks have to be there for all or for none, and so have ids.
+    ///
+    /// ```
+    /// # use ndgc::train::DataSet;
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f32], [2.]], &Device::Cpu)?;
+    /// let plain = DataSet::new(x.clone(), x.clone())?;
+    /// let all = DataSet::merge(&[plain.clone(), plain.rows(1, 1)?])?;
+    /// assert_eq!(all.features.to_vec2::<f32>()?, [[1.], [2.], [2.]]);
+    /// let masked = DataSet::with_masks(x.clone(), x.clone(), None, Some(x))?;
+    /// assert!(matches!(DataSet::merge(&[plain, masked]), Err(Error::Invalid { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] for no batches, or if only some have a mask or ids; as [`Tensor::cat`].

@@ -21,6 +21,16 @@ const COUNT_MAX: u64 = 1 << 40;
 
 /// Reads a file in IDX form, plain or gzip, of bytes: `[n]` of labels, `[n, h, w]` of images, in u8.
 ///
+/// ```
+/// # use ndgc::train::read_idx;
+/// let path = std::env::temp_dir().join(format!("ndgc-idx-{}", std::process::id()));
+/// // Bytes (8) of one axis (1), which has 3: as the labels of MNIST begin.
+/// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]).map_err(ndgc::Error::msg)?;
+/// assert_eq!(read_idx(&path)?.to_vec1::<u8>()?, [7, 2, 1]);
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::File`] for a file that cannot be read or is something else; as [`Tensor::from_vec`].
 #[track_caller]
@@ -70,6 +80,22 @@ fn idx(mut from: impl Read) -> std::result::Result<Tensor, String> {
 ///
 /// The files stay in memory as they are, in bytes; a batch is made when it is asked for, in the current workspace.
 /// [`Normalizer::image`](super::Normalizer::image) brings pixels to 0 to 1.
+///
+/// ```
+/// # use ndgc::train::IdxDataSetIterator;
+/// let file = |name| std::env::temp_dir().join(format!("ndgc-{name}-{}", std::process::id()));
+/// let (images, labels) = (file("images"), file("labels"));
+/// // Two images of one row and two columns, and their classes.
+/// let bytes = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 0];
+/// std::fs::write(&images, bytes).map_err(ndgc::Error::msg)?;
+/// std::fs::write(&labels, [0u8, 0, 8, 1, 0, 0, 0, 2, 2, 0]).map_err(ndgc::Error::msg)?;
+/// let batch = IdxDataSetIterator::new(&images, &labels, 3, 2)?.next().unwrap()?;
+/// assert_eq!(batch.features.to_vec3::<f32>()?, [[[0., 255.]], [[51., 0.]]]);
+/// assert_eq!(batch.labels.to_vec2::<f32>()?, [[0., 0., 1.], [1., 0., 0.]]);
+/// # std::fs::remove_file(&images).map_err(ndgc::Error::msg)?;
+/// # std::fs::remove_file(&labels).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct IdxDataSetIterator {
     bytes: ArrayDataSetIterator,
@@ -156,6 +182,21 @@ impl DataIterator<DataSet> for IdxDataSetIterator {
 
 impl ArrayDataSetIterator {
     /// Batches of a file of features and one of labels, in npy.
+    ///
+    /// ```
+    /// # use ndgc::train::ArrayDataSetIterator;
+    /// # use ndgc::{Device, Tensor, npy};
+    /// let file = |name| std::env::temp_dir().join(format!("ndgc-{name}-{}.npy", std::process::id()));
+    /// let (features, labels) = (file("features"), file("labels"));
+    /// npy::write(&Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?, &features)?;
+    /// npy::write(&Tensor::new(&[[1f32], [0.], [1.]], &Device::Cpu)?, &labels)?;
+    /// let batches = ArrayDataSetIterator::from_npy(&features, &labels, 2)?;
+    /// let rows: Vec<usize> = batches.map(|batch| batch.map(|batch| batch.num_examples())).collect::<ndgc::Result<_>>()?;
+    /// assert_eq!(rows, [2, 1]);
+    /// # std::fs::remove_file(&features).map_err(ndgc::Error::msg)?;
+    /// # std::fs::remove_file(&labels).map_err(ndgc::Error::msg)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`npy::read`] and [`ArrayDataSetIterator::new`].

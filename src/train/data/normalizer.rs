@@ -75,6 +75,17 @@ impl Normalizer {
 
     /// To this range, which what was looked at fills: ND4J's `NormalizerMinMaxScaler`. A column that does not vary gets
     /// its lower end. [`Normalizer::fit`] refuses a range of one number.
+    ///
+    /// ```
+    /// # use ndgc::train::{ArrayDataSetIterator, DataSet, Normalizer};
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::new(&[[0f64, 3.], [4., 3.], [8., 3.]], &Device::Cpu)?;
+    /// let mut normalizer = Normalizer::min_max(-1., 1.);
+    /// normalizer.fit(&mut ArrayDataSetIterator::new(DataSet::new(x.clone(), x.clone())?, 2)?)?;
+    /// let y = normalizer.transform_features(&x)?;
+    /// assert_eq!(y.to_vec2::<f64>()?, [[-1., -1.], [0., -1.], [1., -1.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn min_max(min: f64, max: f64) -> Self {
         Self::of(Kind::MinMax(min, max))
     }
@@ -91,6 +102,20 @@ impl Normalizer {
     }
 
     /// Normalises labels too: for networks that predict numbers.
+    ///
+    /// ```
+    /// # use ndgc::train::{ArrayDataSetIterator, DataSet, Normalizer};
+    /// # use ndgc::{Device, Tensor};
+    /// let prices = Tensor::new(&[[100f64], [228.]], &Device::Cpu)?;
+    /// let batch = DataSet::new(Tensor::new(&[[0f64], [1.]], &Device::Cpu)?, prices)?;
+    /// let mut normalizer = Normalizer::min_max(0., 1.).with_labels();
+    /// normalizer.fit(&mut ArrayDataSetIterator::new(batch.clone(), 2)?)?;
+    /// assert_eq!(normalizer.transform(&batch)?.labels.to_vec2::<f64>()?, [[0.], [1.]]);
+    /// let predicted = Tensor::new(&[[0.5f64]], &Device::Cpu)?; // what a network says
+    /// let price = normalizer.revert_labels(&predicted)?.to_vec2::<f64>()?[0][0];
+    /// assert!((price - 164.).abs() < 1e-9);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn with_labels(mut self) -> Self {
         self.with_labels = true;
@@ -153,6 +178,16 @@ impl Normalizer {
     }
 
     /// The batch with its features, and labels if so asked, normalised; in the current workspace.
+    ///
+    /// ```
+    /// # use ndgc::train::{DataSet, Normalizer};
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f64], [3.]], &Device::Cpu)?;
+    /// let batch = DataSet::new(x.clone(), x)?;
+    /// let normalizer = Normalizer::standardize();
+    /// assert!(matches!(normalizer.transform(&batch), Err(Error::Invalid { .. }))); // it looked at nothing yet
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] before [`Normalizer::fit`], or for a range of one number; [`Error::Shape`] for other columns

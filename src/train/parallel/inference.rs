@@ -53,6 +53,16 @@ impl fmt::Debug for ParallelInferenceBuilder {
 
 impl ParallelInferenceBuilder {
     /// Who runs the model; [`InferenceMode::Batched`] unless this says something else.
+    ///
+    /// ```
+    /// # use ndgc::train::{InferenceMode, ParallelInference};
+    /// # use ndgc::{Device, Tensor};
+    /// let double = |x: &Tensor| x.affine(2., 0.);
+    /// let inference = ParallelInference::builder(double).inference_mode(InferenceMode::InPlace).build()?;
+    /// assert_eq!(inference.output(&Tensor::new(&[[3f32]], &Device::Cpu)?)?.to_vec2::<f32>()?, [[6.]]);
+    /// assert!(inference.served().is_empty()); // no worker was there: the caller did it
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[must_use]
     pub fn inference_mode(mut self, mode: InferenceMode) -> Self {
         self.settings.mode = mode;
@@ -219,6 +229,17 @@ impl ParallelInference {
     /// Answers with another model from now on. Requests that are being answered still get the old one's; no batch has
     /// answers of both. Workers then give back the workspaces of a network that is gone, callers in place with their
     /// next request. A forked child answers nothing, and changes none.
+    ///
+    /// ```
+    /// # use ndgc::train::ParallelInference;
+    /// # use ndgc::{Device, Tensor};
+    /// let inference = ParallelInference::builder(|x: &Tensor| x.affine(2., 0.)).build()?;
+    /// let x = Tensor::new(&[[3f32]], &Device::Cpu)?;
+    /// assert_eq!(inference.output(&x)?.to_vec2::<f32>()?, [[6.]]);
+    /// inference.update_model(|x: &Tensor| x.affine(10., 0.)); // other threads may be asking
+    /// assert_eq!(inference.output(&x)?.to_vec2::<f32>()?, [[30.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn update_model(&self, model: impl Model + 'static) {
         if self.process == process::id() {
             let before = std::mem::replace(&mut *lock(&self.shared.model), Arc::new(model));
@@ -235,6 +256,18 @@ impl ParallelInference {
     }
 
     /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come.
+    ///
+    /// ```
+    /// # use ndgc::train::ParallelInference;
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let inference = ParallelInference::builder(|x: &Tensor| x.affine(2., 0.)).build()?;
+    /// let x = Tensor::new(&[[3f32]], &Device::Cpu)?;
+    /// inference.output(&x)?;
+    /// inference.shutdown();
+    /// assert_eq!(inference.served(), [1]); // by the one worker
+    /// assert!(matches!(inference.output(&x), Err(Error::Invalid { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn shutdown(&self) {
         // There is nobody to wait for, and a lock may be held for ever.
         if self.process != process::id() {

@@ -118,6 +118,18 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
 
     /// Makes the replicas and starts the workers.
     ///
+    /// ```
+    /// # use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer, ParallelWrapper};
+    /// # use ndgc::Error;
+    /// # let net = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// # let net = net.layer(OutputLayer::new(3, Loss::Mse));
+    /// let wrapper = ParallelWrapper::builder(net.clone().build()?).build()?;
+    /// assert_eq!(wrapper.workers(), 2); // unless it is told something else
+    /// let refused = ParallelWrapper::builder(net.build()?).workers(0).build();
+    /// assert!(matches!(refused, Err(Error::Argument { argument: "workers", .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] for no workers or a frequency of 0, for several workers beside a communicator, and for more
     /// than 65,536 workers or batches that wait for one; [`Error::Invalid`] if there is no thread to be had; as
@@ -311,6 +323,24 @@ impl<M: ParallelModel> ParallelWrapper<M> {
 
     /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters. A
     /// batch without examples is no step.
+    ///
+    /// ```
+    /// # use ndgc::train::{ArrayDataSetIterator, DataSet, InputType, Loss, NetworkConfig, OutputLayer};
+    /// # use ndgc::train::ParallelWrapper;
+    /// # use ndgc::{DType, Device, Tensor};
+    /// # let net = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// # let net = net.layer(OutputLayer::new(3, Loss::Mse));
+    /// # let x = Tensor::ones((64, 3), DType::F32, &Device::Cpu)?;
+    /// let mut wrapper = ParallelWrapper::builder(net.build()?).workers(2).build()?;
+    /// assert_eq!(wrapper.score(), None);
+    /// wrapper.fit(ArrayDataSetIterator::new(DataSet::new(x.clone(), x)?, 8)?)?;
+    /// assert!(wrapper.score().is_some());
+    /// assert_eq!(wrapper.model().epoch(), 1);
+    /// let replicas = wrapper.replicas()?;
+    /// let ((name, one), (_, other)) = (&replicas[0][0], &replicas[1][0]);
+    /// assert_eq!((name.as_str(), one.to_vec2::<f32>()?), ("0_W", other.to_vec2::<f32>()?));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The first error of the iterator or of a worker; [`Error::Invalid`] for a panic of a worker; [`Error::Forked`].
