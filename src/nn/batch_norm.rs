@@ -247,6 +247,20 @@ impl ModuleT for BatchNorm {
 ///
 /// # Errors
 /// As [`BatchNorm::new`] and [`VarBuilder::get_with_hints`].
+///
+/// ```
+/// # use ndgc::{nn, nn::ModuleT, DType, Device, Tensor};
+/// let weights = nn::VarMap::new();
+/// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
+/// let norm = nn::batch_norm(1, 1e-5, vb)?;
+/// let x = Tensor::new(&[[1f32], [3.]], &Device::Cpu)?; // two rows of one channel
+/// let y = norm.forward_t(&x, true)?.to_vec2::<f32>()?;
+/// assert!((y[0][0] + 1.).abs() < 1e-3 && (y[1][0] - 1.).abs() < 1e-3);
+/// let mean = norm.running_mean().to_vec1::<f32>()?[0]; // a tenth of the way from 0 to 2
+/// assert!((mean - 0.2).abs() < 1e-6);
+/// assert!(weights.data().lock().unwrap().contains_key("running_mean")); // saved with the weights
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn batch_norm<C: Into<BatchNormConfig>>(num_features: usize, config: C, vb: VarBuilder) -> Result<BatchNorm> {
     let config = config.into();

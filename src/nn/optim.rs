@@ -58,6 +58,15 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// As [`Tensor::backward`] and [`Optimizer::step`].
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Optimizer, Device, Var};
+    /// let x = Var::new(&[3f32], &Device::Cpu)?;
+    /// let mut sgd = nn::SGD::new(vec![x.clone()], 0.5)?; // a handle of the same variable
+    /// sgd.backward_step(&x.sqr()?.sum_all()?)?; // the slope is 6
+    /// assert_eq!(x.to_vec1::<f32>()?, [0.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     fn backward_step(&mut self, loss: &Tensor) -> Result<()> {
         let grads = loss.backward()?;
@@ -68,6 +77,16 @@ pub trait Optimizer {
     fn learning_rate(&self) -> f64;
 
     /// Sets the learning rate.
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Optimizer, Device, Var};
+    /// let x = Var::new(&[3f32], &Device::Cpu)?;
+    /// let mut sgd = nn::SGD::new(vec![x.clone()], 0.5)?;
+    /// sgd.set_learning_rate(0.25);
+    /// sgd.backward_step(&x.sqr()?.sum_all()?)?;
+    /// assert_eq!((sgd.learning_rate(), x.to_vec1::<f32>()?), (0.25, vec![1.5]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     fn set_learning_rate(&mut self, rate: f64);
 }
 
@@ -312,6 +331,17 @@ impl AdamW {
     ///
     /// # Errors
     /// As [`Optimizer::new`].
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Optimizer, Device, Var};
+    /// let x = Var::new(&[1f32], &Device::Cpu)?;
+    /// let mut adam = nn::AdamW::new_lr(vec![x.clone()], 0.1)?;
+    /// assert_eq!(adam.params().weight_decay, 0.01);
+    /// adam.backward_step(&x.sqr()?.sum_all()?)?;
+    /// // A first step is as long as the rate, whatever the gradient; and a thousandth decays.
+    /// assert!((x.to_vec1::<f32>()?[0] - 0.899).abs() < 1e-3);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn new_lr(variables: Vec<Var>, learning_rate: f64) -> Result<Self> {
         Self::new(variables, ParamsAdamW { lr: learning_rate, ..ParamsAdamW::default() })

@@ -228,6 +228,18 @@ impl LSTM {
 ///
 /// # Errors
 /// As [`VarBuilder::get_with_hints`].
+///
+/// ```
+/// # use ndgc::{nn, nn::RNN, DType, Device, Tensor};
+/// let weights = nn::VarMap::new();
+/// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
+/// let lstm = nn::lstm(3, 4, nn::LSTMConfig::default(), vb)?;
+/// let states = lstm.seq(&Tensor::ones((2, 5, 3), DType::F32, &Device::Cpu)?)?; // [batch, time, features]
+/// assert_eq!((states.len(), states[4].h().dims()), (5, &[2, 4][..]));
+/// assert_eq!(lstm.states_to_tensor(&states)?.dims(), [2, 5, 4]);
+/// assert!(weights.data().lock().unwrap().contains_key("weight_ih_l0")); // PyTorch's names
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn lstm(in_dim: usize, hidden_dim: usize, config: LSTMConfig, vb: VarBuilder) -> Result<LSTM> {
     LSTM::new(in_dim, hidden_dim, config, vb)
@@ -336,6 +348,18 @@ impl GRU {
 ///
 /// # Errors
 /// As [`VarBuilder::get_with_hints`].
+///
+/// ```
+/// # use ndgc::{nn, nn::RNN, DType, Device, Tensor};
+/// let vb = nn::VarBuilder::from_varmap(&nn::VarMap::new(), DType::F32, &Device::Cpu);
+/// let gru = nn::gru(3, 4, nn::GRUConfig::default(), vb)?;
+/// let x = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
+/// let first = gru.step(&x, &gru.zero_state(2)?)?; // step by step
+/// let second = gru.step(&x, &first)?;
+/// assert_eq!(second.h().dims(), [2, 4]);
+/// assert_eq!(gru.states_to_tensor(&[first, second])?.dims(), [2, 2 * 4]); // side by side, as in candle
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn gru(in_dim: usize, hidden_dim: usize, config: GRUConfig, vb: VarBuilder) -> Result<GRU> {
     GRU::new(in_dim, hidden_dim, config, vb)

@@ -126,6 +126,18 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
     }
 
     /// The weights below a name.
+    ///
+    /// ```
+    /// # use ndgc::{nn, DType, Device};
+    /// let weights = nn::VarMap::new();
+    /// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
+    /// let block = vb.push_prefix("model").pp(3); // `pp` is the same, and shorter
+    /// assert_eq!(block.prefix(), "model.3");
+    /// block.get(2, "weight")?;
+    /// assert!(weights.data().lock().unwrap().contains_key("model.3.weight"));
+    /// assert!(vb.contains_tensor("model.3.weight") && !vb.contains_tensor("weight"));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn push_prefix<S: ToString>(&self, name: S) -> Self {
         let mut path = self.path.clone();
         path.push(name.to_string());
@@ -240,11 +252,34 @@ impl<'a> VarBuilder<'a> {
     }
 
     /// Arrays by name.
+    ///
+    /// ```
+    /// # use ndgc::{nn, DType, Device, Tensor};
+    /// # use std::collections::HashMap;
+    /// let w = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let tensors = HashMap::from([("layer.w".to_owned(), w)]);
+    /// let vb = nn::VarBuilder::from_tensors(tensors, DType::F64, &Device::Cpu).pp("layer");
+    /// assert_eq!(vb.get(2, "w")?.to_vec1::<f64>()?, [1., 2.]); // in the dtype that was asked for
+    /// assert!(vb.get(3, "w").is_err()); // another shape
+    /// let error = vb.get(2, "v").unwrap_err(); // another name
+    /// assert!(error.to_string().contains("layer.w"), "{error}"); // the text has what is nearest
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn from_tensors(tensors: HashMap<String, Tensor>, dtype: DType, dev: &Device) -> Self {
         Self::from_backend(Box::new(tensors), dtype, dev.clone())
     }
 
     /// Variables by name, made when they are first asked for.
+    ///
+    /// ```
+    /// # use ndgc::{nn, DType, Device};
+    /// let weights = nn::VarMap::new();
+    /// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
+    /// let w = vb.get_with_hints((2, 3), "w", nn::init::ONE)?; // made now, as a variable
+    /// assert_eq!(w.to_vec2::<f32>()?, [[1.; 3]; 2]);
+    /// assert!(w.is_variable() && w.is_same(&weights.all_vars()[0]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn from_varmap(varmap: &VarMap, dtype: DType, dev: &Device) -> Self {
         Self::from_backend(Box::new(varmap.clone()), dtype, dev.clone())
     }
@@ -310,6 +345,17 @@ impl<'a> VarBuilder<'a> {
     }
 
     /// The same weights, asked for by what a function makes of the names.
+    ///
+    /// ```
+    /// # use ndgc::{nn, DType, Device, Tensor};
+    /// # use std::collections::HashMap;
+    /// let w = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// let tensors = HashMap::from([("layer.gamma".to_owned(), w)]);
+    /// let vb = nn::VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu);
+    /// let vb = vb.rename_f(|name| name.replace("weight", "gamma")); // whole names come here
+    /// assert_eq!(vb.pp("layer").get(2, "weight")?.to_vec1::<f32>()?, [1., 2.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     pub fn rename_f<F: Fn(&str) -> String + Sync + Send + 'static>(self, f: F) -> Self {
         let f: Box<dyn Fn(&str) -> String + Sync + Send> = Box::new(f);
         self.rename(f)

@@ -39,6 +39,22 @@ impl VarMap {
     ///
     /// # Errors
     /// As [`safetensors::save`].
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Init, DType, Device};
+    /// # let path = std::env::temp_dir().join(format!("ndgc-varmap-{}.safetensors", std::process::id()));
+    /// let named = |value| {
+    ///     let weights = nn::VarMap::new();
+    ///     weights.get(2, "w", Init::Const(value), DType::F32, &Device::Cpu)?;
+    ///     Ok::<_, ndgc::Error>(weights)
+    /// };
+    /// named(7.)?.save(&path)?;
+    /// let mut weights = named(0.)?; // a model is made first, and then loaded
+    /// weights.load(&path)?;
+    /// assert_eq!(weights.all_vars()[0].to_vec1::<f32>()?, [7., 7.]);
+    /// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn save<P: AsRef<Path>>(&self, path: P) -> Result<()> {
         let all: HashMap<String, Tensor> =
@@ -65,6 +81,17 @@ impl VarMap {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`]; as [`Var::set`].
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Init, DType, Device, Error, Tensor};
+    /// let mut weights = nn::VarMap::new();
+    /// let w = weights.get(2, "w", Init::Const(0.), DType::F32, &Device::Cpu)?;
+    /// let value = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// weights.set_one("w", &value)?;
+    /// assert_eq!(w.to_vec1::<f32>()?, [1., 2.]); // layers that have it see it
+    /// assert!(matches!(weights.set_one("v", &value), Err(Error::CannotFindTensor { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn set_one<K: AsRef<str>, V: AsRef<Tensor>>(&mut self, name: K, value: V) -> Result<()> {
         self.set(std::iter::once((name, value)))
@@ -97,6 +124,16 @@ impl VarMap {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if it has another shape; as [`Init::var`].
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Init, DType, Device, Error};
+    /// let weights = nn::VarMap::new();
+    /// let get = |size: usize, value| weights.get(size, "w", Init::Const(value), DType::F32, &Device::Cpu);
+    /// assert_eq!(get(2, 7.)?.to_vec1::<f32>()?, [7., 7.]);
+    /// assert_eq!(get(2, 0.)?.to_vec1::<f32>()?, [7., 7.]); // it is there already
+    /// assert!(matches!(get(3, 7.), Err(Error::ShapeMismatch { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn get<S: Into<Shape>>(
         &self,

@@ -191,8 +191,8 @@ impl ArrayDataSetIterator {
     /// npy::write(&Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?, &features)?;
     /// npy::write(&Tensor::new(&[[1f32], [0.], [1.]], &Device::Cpu)?, &labels)?;
     /// let batches = ArrayDataSetIterator::from_npy(&features, &labels, 2)?;
-    /// let rows: Vec<usize> = batches.map(|batch| batch.map(|batch| batch.num_examples())).collect::<ndgc::Result<_>>()?;
-    /// assert_eq!(rows, [2, 1]);
+    /// let rows = batches.map(|batch| batch.map(|batch| batch.num_examples()));
+    /// assert_eq!(rows.collect::<ndgc::Result<Vec<usize>>>()?, [2, 1]);
     /// # std::fs::remove_file(&features).map_err(ndgc::Error::msg)?;
     /// # std::fs::remove_file(&labels).map_err(ndgc::Error::msg)?;
     /// # Ok::<(), ndgc::Error>(())
