@@ -46,6 +46,19 @@ pub fn read<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<Vec<(S
 ///
 /// # Errors
 /// As [`read`]; [`Error::CannotFindTensor`] naming the first that is missing.
+///
+/// ```
+/// # use ndgc::{npz, Device, Error, Tensor};
+/// # let path = std::env::temp_dir().join(format!("ndgc-names-{}.npz", std::process::id()));
+/// let (a, b) = (Tensor::new(&[1f32, 2.], &Device::Cpu)?, Tensor::new(&[3f32], &Device::Cpu)?);
+/// npz::write(&[("a", &a), ("b", &b)], &path)?;
+/// let arrays = npz::read_by_name(&path, &["b", "a"], &Device::Cpu)?; // in this order
+/// assert_eq!(arrays[0].to_vec1::<f32>()?, [3.]);
+/// let missing = npz::read_by_name(&path, &["a", "c"], &Device::Cpu);
+/// assert!(matches!(missing, Err(Error::CannotFindTensor { .. })));
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn read_by_name<F: AsRef<Path>, P: Place + ?Sized>(path: F, names: &[&str], at: &P) -> Result<Vec<Tensor>> {
     let mut input = Input::open(path.as_ref())?;
@@ -92,6 +105,17 @@ pub fn write<S: AsRef<str>, T: AsRef<Tensor>, F: AsRef<Path>>(arrays: &[(S, T)],
 ///
 /// # Errors
 /// As [`write()`].
+///
+/// ```
+/// # use ndgc::{npz, Device, Tensor};
+/// let a = Tensor::new(&[[1f32, 2.]], &Device::Cpu)?;
+/// let bytes = npz::encode(&[("a", &a), ("turned", &a.t()?)])?; // of any layout, without a file
+/// let arrays = npz::decode(&bytes, &Device::Cpu)?;
+/// assert_eq!(arrays[1].0, "turned");
+/// assert_eq!(arrays[1].1.to_vec2::<f32>()?, [[1.], [2.]]);
+/// assert_eq!(npz::encode(&[("a", &a)])?, npz::encode(&[("a", &a)])?); // there is no date in it
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn encode<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)]) -> Result<Vec<u8>> {
     encode_with(arrays, u64::from(u32::MAX))
@@ -135,6 +159,19 @@ impl Tensor {
 }
 
 /// The arrays of a file, read when they are asked for. The file is opened each time and must not change.
+///
+/// ```
+/// # use ndgc::{npz, DType, Device, Tensor};
+/// # let path = std::env::temp_dir().join(format!("ndgc-tensors-{}.npz", std::process::id()));
+/// npz::write(&[("a", &Tensor::new(&[[1f32, 2.]], &Device::Cpu)?)], &path)?;
+/// let file = npz::NpzTensors::new(&path)?;
+/// let (shape, dtype) = file.get_shape_and_dtype("a")?; // without its elements
+/// assert_eq!((shape.dims(), dtype), (&[1, 2][..], DType::F32));
+/// assert_eq!(file.get("a")?.unwrap().to_vec2::<f32>()?, [[1., 2.]]);
+/// assert!(file.get("b")?.is_none());
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct NpzTensors {
     path: PathBuf,

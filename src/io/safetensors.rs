@@ -64,6 +64,18 @@ pub fn load<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<HashMa
 ///
 /// # Errors
 /// As [`load`].
+///
+/// ```
+/// # use ndgc::{safetensors, Device, Tensor};
+/// # let path = std::env::temp_dir().join(format!("ndgc-buffer-{}.safetensors", std::process::id()));
+/// Tensor::new(&[1f32, 2.], &Device::Cpu)?.save_safetensors("w", &path)?;
+/// let bytes = std::fs::read(&path).map_err(ndgc::Error::msg)?;
+/// let arrays = safetensors::load_buffer(&bytes, &Device::Cpu)?;
+/// assert_eq!(arrays["w"].to_vec1::<f32>()?, [1., 2.]);
+/// assert!(safetensors::load_buffer(&bytes[..bytes.len() - 1], &Device::Cpu).is_err()); // a byte is missing
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[track_caller]
 pub fn load_buffer<P: Place + ?Sized>(data: &[u8], at: &P) -> Result<HashMap<String, Tensor>> {
     let tensors = SliceSafetensors::new(data)?;
@@ -426,6 +438,21 @@ impl BufferedSafetensors {
 ///
 /// The files stay open. The arrays of several files are looked up together; a name that comes twice is that of the
 /// last file.
+///
+/// ```
+/// # use ndgc::{safetensors, Device, Error, Tensor};
+/// # use std::collections::HashMap;
+/// # let path = std::env::temp_dir().join(format!("ndgc-file-{}.safetensors", std::process::id()));
+/// let (a, b) = (Tensor::new(&[1f32, 2.], &Device::Cpu)?, Tensor::new(&[[3u8]], &Device::Cpu)?);
+/// safetensors::save(&HashMap::from([("a", a), ("b", b)]), &path)?;
+/// let file = safetensors::SafeTensorsFile::new(&path)?; // reads the header
+/// assert_eq!(file.names(), ["a", "b"]);
+/// assert_eq!(file.shape("b"), Some(&[1, 1][..]));
+/// assert_eq!(file.load("a", &Device::Cpu)?.to_vec1::<f32>()?, [1., 2.]); // and this array alone
+/// assert!(matches!(file.load("c", &Device::Cpu), Err(Error::CannotFindTensor { .. })));
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SafeTensorsFile {
     files: Vec<(Index, Mutex<Input<BufReader<File>>>)>,

@@ -197,6 +197,18 @@ pair!(KvCache of Cache);
 pair!(RotatingKvCache of RotatingCache);
 
 /// The two caches of an attention.
+///
+/// ```
+/// # use ndgc::{nn::kv_cache::KvCache, DType, Device, Tensor};
+/// let mut cache = KvCache::new(2, 16); // of [batch, heads, positions, width]
+/// let first = Tensor::ones((1, 2, 3, 4), DType::F32, &Device::Cpu)?; // three positions of a prompt
+/// let (keys, _) = cache.append(&first, &first)?;
+/// assert_eq!(keys.dims(), [1, 2, 3, 4]);
+/// let next = Tensor::ones((1, 2, 1, 4), DType::F32, &Device::Cpu)?;
+/// let (keys, values) = cache.append(&next, &next)?; // what attention looks at: all so far
+/// assert_eq!((keys.dims(), values.dims()), (&[1, 2, 4, 4][..], &[1, 2, 4, 4][..]));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct KvCache {
     k: Cache,
@@ -256,6 +268,17 @@ impl RotatingCache {
     /// # Errors
     /// As [`Tensor::slice_set`] and [`Tensor::zeros`]. Nothing is taken in then; only a device that fails while it
     /// writes may leave positions lost that the new ones were to replace.
+    ///
+    /// ```
+    /// # use ndgc::{nn::kv_cache::RotatingCache, Device, Tensor};
+    /// let mut cache = RotatingCache::new(0, 3); // the last three positions
+    /// let piece = |numbers: &[f32]| Tensor::new(numbers, &Device::Cpu);
+    /// assert_eq!(cache.append(&piece(&[10., 11.])?)?.to_vec1::<f32>()?, [10., 11.]);
+    /// assert_eq!(cache.positions(2), [3, 1, 2]); // where two more would go
+    /// assert_eq!(cache.append(&piece(&[12., 13.])?)?.to_vec1::<f32>()?, [13., 11., 12.]);
+    /// assert_eq!(cache.current_seq_len(), 4);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn append(&mut self, src: &Tensor) -> Result<Tensor> {
         let next = self.next(src)?;

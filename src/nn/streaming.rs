@@ -108,6 +108,17 @@ impl StreamTensor {
     ///
     /// # Errors
     /// As [`Tensor::narrow`].
+    ///
+    /// ```
+    /// # use ndgc::{streaming::StreamTensor, Device, Tensor};
+    /// let piece = StreamTensor::from_tensor(Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?);
+    /// let (first, rest) = piece.split(0, 2)?;
+    /// assert_eq!((first.seq_len(0)?, rest.seq_len(0)?), (2, 1));
+    /// let (whole, rest) = piece.split(0, 5)?; // more than there is
+    /// assert_eq!(whole.seq_len(0)?, 3);
+    /// assert!(rest.as_option().is_none());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn split<A: Dim>(&self, dim: A, lhs_len: usize) -> Result<(Self, Self)> {
         match lhs_len {
@@ -193,6 +204,17 @@ impl StreamingBinOp {
     ///
     /// # Errors
     /// As [`Tensor::add`] and [`Tensor::cat`]. What was kept before is kept then, without these pieces.
+    ///
+    /// ```
+    /// # use ndgc::{D, Device, Tensor, streaming::{BinOp, StreamTensor, StreamingBinOp}};
+    /// let piece = |numbers: &[f32]| Ok::<_, ndgc::Error>(StreamTensor::from(Tensor::new(numbers, &Device::Cpu)?));
+    /// let mut sum = StreamingBinOp::new(BinOp::Add, D::Minus1);
+    /// let first = sum.step(&piece(&[1., 2.])?, &piece(&[10.])?)?; // the 2 waits
+    /// assert_eq!(first.as_option().unwrap().to_vec1::<f32>()?, [11.]);
+    /// let second = sum.step(&StreamTensor::empty(), &piece(&[20.])?)?;
+    /// assert_eq!(second.as_option().unwrap().to_vec1::<f32>()?, [22.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     #[track_caller]
     pub fn step(&mut self, lhs: &StreamTensor, rhs: &StreamTensor) -> Result<StreamTensor> {
         let lhs = self.prev_lhs.cat2(lhs, self.dim)?;

@@ -98,6 +98,18 @@ impl fmt::Debug for QTensor {
 impl QTensor {
     /// Blocks with a shape.
     ///
+    /// ```
+    /// # use ndgc::{Device, quantized::{GgmlDType, QStorage, QTensor}};
+    /// # use std::borrow::Cow;
+    /// let bytes = vec![0u8; 2 * 34]; // two blocks, as in a file
+    /// let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, GgmlDType::Q8_0)?;
+    /// let matrix = QTensor::new(storage, (2, 32))?;
+    /// assert_eq!(matrix.dequantize(&Device::Cpu)?.to_vec2::<f32>()?, [[0f32; 32]; 2]);
+    /// let storage = QStorage::from_data(Cow::Owned(vec![0u8; 34]), &Device::Cpu, GgmlDType::Q8_0)?;
+    /// assert!(QTensor::new(storage, (2, 32)).is_err()); // one block is too few
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`] if the last axis is not one of whole blocks; [`Error::ElementCount`] if the shape has another
     /// number of them.
@@ -128,6 +140,17 @@ impl QTensor {
     }
 
     /// The blocks that come nearest to an array of floats, of any layout. They lie on its device, with its owner.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor, quantized::{GgmlDType, QTensor}};
+    /// let rows = |width| Tensor::ones((2, width), DType::F32, &Device::Cpu);
+    /// let blocks = QTensor::quantize(&rows(64)?, GgmlDType::Q4_0)?;
+    /// assert_eq!(blocks.shape().dims(), [2, 64]); // that of the numbers
+    /// assert_eq!(blocks.blocks().dtype(), DType::U8); // the blocks are an array of bytes
+    /// let refused = QTensor::quantize(&rows(50)?, GgmlDType::Q4_0); // rows of blocks of 32
+    /// assert!(matches!(refused, Err(Error::Shape { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Shape`] if it has no axis, or the last one is not one of whole blocks; as [`Proxy::to_vec`] and
@@ -227,6 +250,15 @@ impl QTensor {
 
     /// The numbers as f32, put at a place: a device, or a manager, which then owns them.
     ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, quantized::{GgmlDType, QTensor}};
+    /// let x = Tensor::arange(0f32, 32., &Device::Cpu)?;
+    /// let again = QTensor::quantize(&x, GgmlDType::Q8_0)?.dequantize(&Device::Cpu)?;
+    /// let errors = x.sub(&again)?.abs()?.to_vec1::<f32>()?;
+    /// assert!(errors.iter().all(|error| *error < 0.2)); // half a step of 31 / 127, or less
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Proxy::to_vec`] and [`Proxy::zeros`].
     #[track_caller]
@@ -250,6 +282,16 @@ impl QTensor {
 
     /// Rows of a matrix as f32: of `[rows, n]` and indices `[..]`, `[.., n]`, with the indices' owner and on the device
     /// of the blocks. Only those rows are made floats.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor, quantized::{GgmlDType, QTensor}};
+    /// let table = QTensor::quantize(&Tensor::zeros((10, 32), DType::F32, &Device::Cpu)?, GgmlDType::Q8_0)?;
+    /// let rows = table.embedding(&Tensor::new(&[[3u32, 3, 9]], &Device::Cpu)?)?;
+    /// assert_eq!((rows.dims(), rows.dtype()), (&[1, 3, 32][..], DType::F32));
+    /// let outside = Tensor::new(&[10u32], &Device::Cpu)?;
+    /// assert!(matches!(table.embedding(&outside), Err(Error::IndexOutOfRange { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Shape`] if this is no matrix; [`Error::UnsupportedDType`] for indices that are no integers;
