@@ -167,15 +167,6 @@ impl Module for RmsNorm {
 ///
 /// # Errors
 /// As [`VarBuilder::get_with_hints`].
-///
-/// ```
-/// # use ndgc::{nn, nn::Module, DType, Device, Tensor};
-/// let vb = nn::VarBuilder::from_varmap(&nn::VarMap::new(), DType::F32, &Device::Cpu);
-/// let norm = nn::rms_norm(2, 1e-6, vb)?;
-/// let y = norm.forward(&Tensor::new(&[[5f32, -5.]], &Device::Cpu)?)?.to_vec2::<f32>()?;
-/// assert!((y[0][0] - 1.).abs() < 1e-3 && (y[0][1] + 1.).abs() < 1e-3); // no mean is taken off
-/// # Ok::<(), ndgc::Error>(())
-/// ```
 #[track_caller]
 pub fn rms_norm(size: usize, eps: f64, vb: VarBuilder) -> Result<RmsNorm> {
     layer_norm(size, LayerNormConfig { eps, remove_mean: false, affine: false }, vb).map(RmsNorm)

@@ -44,18 +44,6 @@ pub fn linear(in_dim: usize, out_dim: usize, vb: VarBuilder) -> Result<Linear> {
 ///
 /// # Errors
 /// As [`VarBuilder::get_with_hints`].
-///
-/// ```
-/// # use ndgc::{nn, nn::Module, DType, Device, Tensor};
-/// let weights = nn::VarMap::new();
-/// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
-/// let layer = nn::linear_no_bias(3, 2, vb.pp("first"))?;
-/// assert!(layer.bias().is_none());
-/// assert_eq!(layer.weight().dims(), [2, 3]); // [out, in]
-/// assert_eq!(weights.all_vars().len(), 1);
-/// assert!(layer.forward(&Tensor::ones((5, 2), DType::F32, &Device::Cpu)?).is_err()); // it wants 3 numbers a row
-/// # Ok::<(), ndgc::Error>(())
-/// ```
 #[track_caller]
 pub fn linear_no_bias(in_dim: usize, out_dim: usize, vb: VarBuilder) -> Result<Linear> {
     let weight = vb.get_with_hints((out_dim, in_dim), "weight", init::DEFAULT_KAIMING_NORMAL)?;
@@ -121,15 +109,6 @@ impl Mlp {
     ///
     /// # Errors
     /// [`Error::Argument`] for fewer than two sizes, or one of 0; as [`Tensor::zeros`].
-    ///
-    /// ```
-    /// # use ndgc::{nn, nn::Module, DType, Device, Generator, Tensor};
-    /// let mlp = nn::Mlp::new(&[3, 8, 2], &mut Generator::new(1), &Device::Cpu)?;
-    /// assert_eq!(mlp.variables().len(), 4); // weights and biases of two layers
-    /// assert_eq!(mlp.variables()[0].dims(), [8, 3]);
-    /// assert_eq!(mlp.forward(&Tensor::ones((5, 3), DType::F32, &Device::Cpu)?)?.dims(), [5, 2]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
     pub fn new<P: Place + ?Sized>(sizes: &[usize], random: &mut Generator, at: &P) -> Result<Self> {
         if sizes.len() < 2 || sizes.contains(&0) {

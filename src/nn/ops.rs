@@ -9,13 +9,6 @@ use crate::{Error, Result, Tensor};
 ///
 /// # Errors
 /// As [`Tensor::softmax`].
-///
-/// ```
-/// # use ndgc::{nn::ops, Device, Tensor};
-/// let x = Tensor::new(&[[1f32, 5.], [1., 5.]], &Device::Cpu)?;
-/// assert_eq!(ops::softmax(&x, 0)?.to_vec2::<f32>()?, [[0.5, 0.5], [0.5, 0.5]]); // of each column
-/// # Ok::<(), ndgc::Error>(())
-/// ```
 #[track_caller]
 pub fn softmax<A: Dim>(x: &Tensor, dim: A) -> Result<Tensor> {
     x.softmax(dim)
@@ -196,16 +189,6 @@ fn divided(op: &'static str, x: &Tensor, size: usize, by: usize) -> Result<usize
 ///
 /// # Errors
 /// [`Error::Shape`] if `f * f` does not divide the channels.
-///
-/// ```
-/// # use ndgc::{nn::ops, Device, Tensor};
-/// let x = Tensor::arange(0f32, 4., &Device::Cpu)?.reshape((1, 4, 1, 1))?; // four channels of a pixel
-/// let y = ops::pixel_shuffle(&x, 2)?;
-/// assert_eq!(y.dims(), [1, 1, 2, 2]);
-/// assert_eq!(y.to_vec::<f32>()?, [0., 1., 2., 3.]); // row by row
-/// assert_eq!(ops::pixel_unshuffle(&y, 2)?.dims(), [1, 4, 1, 1]); // and back
-/// # Ok::<(), ndgc::Error>(())
-/// ```
 #[track_caller]
 pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     let (op, f) = ("pixel_shuffle", upscale_factor);
@@ -234,14 +217,6 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`Tensor::pad_with_same`].
-///
-/// ```
-/// # use ndgc::{nn::ops, Device, Tensor};
-/// let x = Tensor::new(&[[[[1f32, 2.]]]], &Device::Cpu)?;
-/// let y = ops::replication_pad2d(&x, 1)?;
-/// assert_eq!(y.squeeze(0)?.squeeze(0)?.to_vec2::<f32>()?, [[1., 1., 2., 2.]; 3]);
-/// # Ok::<(), ndgc::Error>(())
-/// ```
 #[track_caller]
 pub fn replication_pad2d(x: &Tensor, pad: usize) -> Result<Tensor> {
     x.shape().dims4()?;

@@ -77,16 +77,6 @@ pub trait Optimizer {
     fn learning_rate(&self) -> f64;
 
     /// Sets the learning rate.
-    ///
-    /// ```
-    /// # use ndgc::{nn, nn::Optimizer, Device, Var};
-    /// let x = Var::new(&[3f32], &Device::Cpu)?;
-    /// let mut sgd = nn::SGD::new(vec![x.clone()], 0.5)?;
-    /// sgd.set_learning_rate(0.25);
-    /// sgd.backward_step(&x.sqr()?.sum_all()?)?;
-    /// assert_eq!((sgd.learning_rate(), x.to_vec1::<f32>()?), (0.25, vec![1.5]));
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     fn set_learning_rate(&mut self, rate: f64);
 }
 

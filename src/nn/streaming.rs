@@ -108,17 +108,6 @@ impl StreamTensor {
     ///
     /// # Errors
     /// As [`Tensor::narrow`].
-    ///
-    /// ```
-    /// # use ndgc::{streaming::StreamTensor, Device, Tensor};
-    /// let piece = StreamTensor::from_tensor(Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?);
-    /// let (first, rest) = piece.split(0, 2)?;
-    /// assert_eq!((first.seq_len(0)?, rest.seq_len(0)?), (2, 1));
-    /// let (whole, rest) = piece.split(0, 5)?; // more than there is
-    /// assert_eq!(whole.seq_len(0)?, 3);
-    /// assert!(rest.as_option().is_none());
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
     pub fn split<A: Dim>(&self, dim: A, lhs_len: usize) -> Result<(Self, Self)> {
         match lhs_len {

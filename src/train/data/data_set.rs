@@ -110,16 +110,6 @@ impl DataSet {
 
     /// The examples `start..start + len`, as views.
     ///
-    /// ```
-    /// # use ndgc::train::DataSet;
-    /// # use ndgc::{Device, Error, Tensor};
-    /// let x = Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?;
-    /// let batch = DataSet::new(x.clone(), x)?;
-    /// assert_eq!(batch.rows(1, 2)?.features.to_vec2::<f32>()?, [[3., 4.], [5., 6.]]);
-    /// assert!(matches!(batch.rows(1, 3), Err(Error::Narrow { .. }))); // there are only two
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Narrow`] if there are not so many; [`Error::Invalid`] if the features were exchanged for some of
     /// another number of examples than there are ids.

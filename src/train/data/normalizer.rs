@@ -179,16 +179,6 @@ impl Normalizer {
 
     /// The batch with its features, and labels if so asked, normalised; in the current workspace.
     ///
-    /// ```
-    /// # use ndgc::train::{DataSet, Normalizer};
-    /// # use ndgc::{Device, Error, Tensor};
-    /// let x = Tensor::new(&[[1f64], [3.]], &Device::Cpu)?;
-    /// let batch = DataSet::new(x.clone(), x)?;
-    /// let normalizer = Normalizer::standardize();
-    /// assert!(matches!(normalizer.transform(&batch), Err(Error::Invalid { .. }))); // it looked at nothing yet
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Invalid`] before [`Normalizer::fit`], or for a range of one number; [`Error::Shape`] for other columns
     /// than those looked at.

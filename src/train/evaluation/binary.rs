@@ -67,18 +67,6 @@ impl EvaluationBinary {
 
     /// Gathers ROC curves too, with as many steps; exact for 0.
     ///
-    /// ```
-    /// # use ndgc::train::{EvaluationBinary, IEvaluation};
-    /// # use ndgc::{Device, Tensor};
-    /// let labels = Tensor::new(&[[1f32, 0.], [0., 1.]], &Device::Cpu)?;
-    /// let predictions = Tensor::new(&[[0.4f32, 0.6], [0.1, 0.3]], &Device::Cpu)?;
-    /// let mut evaluation = EvaluationBinary::default().with_roc(0)?; // exact
-    /// evaluation.eval(&labels, &predictions, None)?;
-    /// let roc = evaluation.roc().unwrap();
-    /// assert_eq!((roc.auc(0), roc.auc(1)), (Some(1.), Some(0.)));
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Roc::new`](super::Roc::new).
     #[track_caller]

@@ -152,18 +152,6 @@ impl EvaluationCalibration {
     }
 
     /// Rows for which each class was the most likely.
-    ///
-    /// ```
-    /// # use ndgc::train::{EvaluationCalibration, IEvaluation};
-    /// # use ndgc::{Device, Tensor};
-    /// let labels = Tensor::new(&[1u32, 0, 1], &Device::Cpu)?;
-    /// let predictions = Tensor::new(&[[0.25f64, 0.75], [0.125, 0.875], [0.25, 0.75]], &Device::Cpu)?;
-    /// let mut evaluation = EvaluationCalibration::default();
-    /// evaluation.eval(&labels, &predictions, None)?;
-    /// assert_eq!(evaluation.label_counts(), [1, 2]);
-    /// assert_eq!(evaluation.prediction_counts(), [0, 3]); // class 0 is never the most likely
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     pub fn prediction_counts(&self) -> Vec<u64> {
         self.classes.iter().map(|class| class.predictions).collect()
     }

@@ -281,17 +281,6 @@ impl Evaluation {
     }
 
     /// The confusion matrix as lines of numbers between commas, with a line and a column of names.
-    ///
-    /// ```
-    /// # use ndgc::train::{Evaluation, IEvaluation};
-    /// # use ndgc::{Device, Tensor};
-    /// let labels = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
-    /// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.2, 0.8], [0.6, 0.4]], &Device::Cpu)?;
-    /// let mut evaluation = Evaluation::new(2).with_labels(["cat", "dog"]);
-    /// evaluation.eval(&labels, &predictions, None)?;
-    /// assert_eq!(evaluation.confusion_csv(), "actual,\"cat\",\"dog\"\n\"cat\",1,0\n\"dog\",1,1\n");
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     pub fn confusion_csv(&self) -> String {
         let quoted = |class| format!("\"{}\"", self.label(class).replace('"', "\"\""));
         let head: Vec<String> = (0..self.classes).map(quoted).collect();

@@ -214,18 +214,6 @@ impl RegressionEvaluation {
 
     /// Adds what another one counted.
     ///
-    /// ```
-    /// # use ndgc::train::{IEvaluation, RegressionEvaluation, RegressionMetric};
-    /// # use ndgc::{Device, Tensor};
-    /// let zeros = Tensor::new(&[[0f64], [0.]], &Device::Cpu)?;
-    /// let (mut one, mut other) = (RegressionEvaluation::default(), RegressionEvaluation::default());
-    /// one.eval(&zeros, &Tensor::new(&[[1f64], [1.]], &Device::Cpu)?, None)?;
-    /// other.eval(&zeros, &Tensor::new(&[[3f64], [3.]], &Device::Cpu)?, None)?;
-    /// one.merge(&other)?;
-    /// assert_eq!((one.count(0), one.score(RegressionMetric::Mae, 0)), (4, Some(2.)));
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Invalid`](ndgc::Error::Invalid) if it has other columns.
     #[track_caller]

@@ -306,20 +306,6 @@ impl Roc {
 
     /// Adds what another one counted.
     ///
-    /// ```
-    /// # use ndgc::train::{IEvaluation, Roc};
-    /// # use ndgc::{Device, Tensor};
-    /// let (positive, negative) = (Tensor::new(&[1f32], &Device::Cpu)?, Tensor::new(&[0f32], &Device::Cpu)?);
-    /// let (mut one, mut other) = (Roc::default(), Roc::default());
-    /// one.eval(&positive, &Tensor::new(&[0.7f32], &Device::Cpu)?, None)?;
-    /// other.eval(&negative, &Tensor::new(&[0.3f32], &Device::Cpu)?, None)?;
-    /// assert_eq!(one.auc(), None); // of one class alone there is none
-    /// one.merge(&other)?;
-    /// assert_eq!(one.auc(), Some(1.));
-    /// assert!(one.merge(&Roc::new(100)?).is_err()); // which keeps counters, not scores
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Invalid`] if it has other steps.
     #[track_caller]

@@ -91,13 +91,6 @@ impl Schedule {
     }
 
     /// The value at an iteration and an epoch, both counted from 0.
-    ///
-    /// ```
-    /// use ndgc::train::{Schedule, ScheduleKind, ScheduleType};
-    ///
-    /// let warm_up = Schedule::new(ScheduleType::Epoch, 0.4, ScheduleKind::Ramp { length: 4 });
-    /// assert_eq!([0, 1, 3, 9].map(|epoch| warm_up.value_at(1000, epoch)), [0.1, 0.2, 0.4, 0.4]);
-    /// ```
     pub fn value_at(&self, iteration: u64, epoch: u64) -> f64 {
         let initial = self.initial;
         let count = match self.counts {

@@ -163,19 +163,6 @@ impl Updater {
     /// Step `t` (from 1) of a parameter, in place, with the arrays of [`Updater::state`]. It takes no memory but for a
     /// copy of a gradient that is not contiguous.
     ///
-    /// ```
-    /// use ndgc::train::Updater;
-    /// use ndgc::{Device, Tensor, Var};
-    ///
-    /// let w = Var::new(&[1f32, 2.], &Device::Cpu)?;
-    /// let grad = Tensor::new(&[4f32, -4.], &Device::Cpu)?;
-    /// let updater = Updater::sgd(0.25);
-    /// assert!(updater.state().is_empty()); // it keeps nothing, so it is given no arrays
-    /// updater.step(&w, &grad, &[], updater.rate_at(0, 0), 1)?;
-    /// assert_eq!(w.to_vec1::<f32>()?, [0., 3.]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Tensor::optimizer_step_`].
     #[track_caller]
