@@ -567,8 +567,8 @@ impl Network {
     /// Calls a listener from now on, after those that are there.
     ///
     /// ```
-    /// use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer, TrainingListener};
-    /// use ndgc::{DType, Device, Tensor};
+    /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer, TrainingListener};
+    /// # use ndgc::{DType, Device, Tensor};
     /// use std::sync::mpsc::{Sender, channel};
     ///
     /// #[derive(Debug)]
@@ -579,12 +579,11 @@ impl Network {
     ///         self.0.send(net.iteration()).map_err(ndgc::Error::msg) // an error ends the training
     ///     }
     /// }
-    ///
+    /// # let net = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// # let mut net = net.layer(OutputLayer::new(3, Loss::Mse)).build()?;
+    /// # let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
     /// let (sender, steps) = channel();
-    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, Loss::Mse));
-    /// let mut net = net.build()?;
     /// net.add_listener(Steps(sender));
-    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
     /// net.fit_arrays(&x, &x)?;
     /// assert_eq!(steps.recv(), Ok(1));
     /// # Ok::<(), ndgc::Error>(())
