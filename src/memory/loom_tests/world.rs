@@ -233,7 +233,9 @@ impl World {
         if self.fault == Fault::ForgetAtTheNextExchange {
             self.forget_later();
         }
-        let told = Arc::new(Told::new(number));
+        // Written, since loom takes what is made with its value for as old as the thread's step before.
+        let told = Arc::new(Told::new(GONE));
+        told.write_all(number);
         self.later.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&told));
         self.shown.turn(&told);
         self.slot.set(TURNED);
