@@ -9,6 +9,19 @@ use crate::ops::gradcheck::{Case, Loss, check_all, loss};
 use crate::ops::gradients;
 use crate::ops::support::{each, put};
 
+/// The lists of `gradients.rs`.
+fn lists() -> [Vec<Case>; 7] {
+    [
+        gradients::functions(),
+        gradients::arithmetic(),
+        gradients::reductions(),
+        gradients::views(),
+        gradients::indexing(),
+        gradients::products(),
+        gradients::compositions(),
+    ]
+}
+
 /// The gradients of a case, as doubles, with operands of a dtype at points that it holds.
 fn gradients_in(case: &Case, points: &[Tensor], dtype: DType) -> Result<Vec<Vec<f64>>> {
     let variables: Vec<Var> = points.iter().map(|x| Var::from_tensor(&x.to_dtype(dtype)?)).collect::<Result<_>>()?;
@@ -24,16 +37,7 @@ fn gradients_in(case: &Case, points: &[Tensor], dtype: DType) -> Result<Vec<Vec<
 
 #[test]
 fn gradients_of_halves_are_those_of_doubles_to_their_accuracy() {
-    let lists = [
-        gradients::functions(),
-        gradients::arithmetic(),
-        gradients::reductions(),
-        gradients::views(),
-        gradients::indexing(),
-        gradients::products(),
-        gradients::compositions(),
-    ];
-    let cases: Vec<Case> = lists.into_iter().flatten().collect();
+    let cases: Vec<Case> = lists().into_iter().flatten().collect();
     each(|device| {
         for (dtype, tolerance) in [(DType::F16, 0.02), (DType::BF16, 0.15)] {
             let mut compared = 0;
@@ -96,21 +100,15 @@ fn gradients_of_compositions_match_differences() {
 
 #[test]
 fn every_differentiable_operation_in_the_sources_has_a_case() {
-    let cases = [
-        gradients::functions(),
-        gradients::arithmetic(),
-        gradients::reductions(),
-        gradients::views(),
-        gradients::indexing(),
-        gradients::products(),
-        gradients::compositions(),
+    let others = [
         crate::ops::conv::gradients(),
         crate::ops::pool::gradients(),
         crate::ops::scan::gradients(),
         crate::ops::special::gradients(),
         crate::ops::gradcheck_more::functions(),
     ];
-    let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
+    let cases = lists().into_iter().chain(others).flatten();
+    let covered: BTreeSet<String> = cases.map(|case| case.name.to_owned()).collect();
     let found = differentiable();
     for known in ["add", "broadcast_pow", "exp", "linear", "max_all", "cat", "where_cond", "reshape", "to_device"] {
         assert!(found.contains(known), "the reading of the sources misses {known}: {found:?}");
