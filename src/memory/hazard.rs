@@ -6,7 +6,7 @@
 //! announcement and leaves the slot to its reader. Letting go is a store and again a look at the state: a
 //! reader that finds the slot closing tries to finish it.
 //!
-//! The same pair orders in-place writers of a storage against its readers (`storage.rs`).
+//! The same pair orders in-place writers of a storage against its readers (`storage/writing.rs`).
 //!
 //! # The barriers
 //! `heavy` is `membarrier(2)`, which interrupts every running thread of the process, so that `light` costs nothing but

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::memory::slot::{Shown, TURNED};
 
 /// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache
-/// (`registry::ArraySlot`).
+/// (`registry/slots.rs`).
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Metadata {

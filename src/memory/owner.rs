@@ -18,7 +18,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
     budget::{self, Count, OverBudget},
     key::Key,
-    registry::{ArraySlot, slot, storage_of},
+    registry::slots::{ArraySlot, NOBODY, slot, storage_of},
     slab::slab,
     slot::{LENT, OPEN, generation_of},
     storage,
@@ -27,8 +27,6 @@ use crate::memory::{
 
 /// Shards of a manager's list.
 pub(crate) const SHARDS: usize = 4;
-/// The owner of a taken array.
-pub(crate) const NOBODY: u32 = 0;
 /// The owner of an array that its handles own.
 pub(crate) const HANDLES: u32 = u32::MAX;
 /// Set in the owner of an array that ends with a cycle of a workspace, and in `HANDLES`; the slot says which cycle.

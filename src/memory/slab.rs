@@ -47,8 +47,8 @@ impl<T: Sync> Pages<T> {
 
 /// Declares a slab: a static of this name, of cells that begin as this value.
 macro_rules! slab {
-    ($name:ident: $cell:ty = $fresh:expr) => {
-        static $name: $crate::memory::slab::Slab<$cell> = $crate::memory::slab::Slab::new();
+    ($vis:vis $name:ident: $cell:ty = $fresh:expr) => {
+        $vis static $name: $crate::memory::slab::Slab<$cell> = $crate::memory::slab::Slab::new();
 
         impl $crate::memory::slab::Cell for $cell {
             #[inline(always)]

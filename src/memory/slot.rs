@@ -54,7 +54,7 @@ pub(crate) const CYCLE: u64 = 512;
 pub(crate) const SHARED: u64 = 1024;
 
 /// Who reads the array asks its storage whether he may. Clear only of one that was made with bytes of its own, by the
-/// thread that alone uses them; set before another thread writes them (`storage.rs`).
+/// thread that alone uses them; set before another thread writes them (`storage/writing.rs`).
 pub(crate) const GUARDED: u64 = 4096;
 
 /// What is shown of the array is not what it was made with (`Shown`).
@@ -357,7 +357,7 @@ impl<P> Slot<P> {
 
 /// What the handles of a slot's array tell of it, beside the body: written while the slot has no proxy, before `open`
 /// and before `recycle`; in between only read, through a borrowed proxy. The first value first: its place in the slot's
-/// lines of the cache is chosen (`registry.rs`).
+/// lines of the cache is chosen (`registry/slots.rs`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shown<F> {

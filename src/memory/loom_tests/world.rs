@@ -12,7 +12,7 @@ use crate::memory::{
     slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Shown, Slot, TURNED, generation_of},
 };
 
-/// As in `owner.rs`.
+/// As in `registry/slots.rs` and `owner.rs`.
 const NOBODY: u32 = 0;
 const HANDLES: u32 = u32::MAX;
 

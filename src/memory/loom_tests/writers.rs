@@ -1,4 +1,5 @@
-//! Writing in place against reading: the writer flag of `storage.rs` and the hazard records.
+//! Writing in place against reading: the writer flag of `storage.rs`, the sequences of `storage/writing.rs` and the
+//! hazard records.
 
 use std::sync::Arc;
 

@@ -9,7 +9,10 @@ use crate::base::{
 };
 use crate::memory::{
     key::Key,
-    registry::{NAMES, drop_proxy, slot, upgrade_index},
+    registry::{
+        ending::drop_proxy,
+        slots::{NAMES, slot, upgrade_index},
+    },
     slot::{CYCLE, NAMED, OPEN, generation_of},
     threads::with_context,
     workspace::validity::{self, CycleInfo},

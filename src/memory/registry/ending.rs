@@ -1,6 +1,5 @@
 //! Ending arrays: by hand, with their manager or cycle, or out of the reclaim queue.
 
-use super::{ArrayBody, ArraySlot, NAMES, OwnedArray, QUEUE, SLOTS, slot, upgrade_index};
 use crate::base::{
     error::{Closer, Site},
     sync::Ordering,
@@ -11,10 +10,15 @@ use crate::memory::{
     key::Key,
     metadata::Metadata,
     node, owner,
+    queue::Queue,
+    registry::slots::{ArrayBody, ArraySlot, NAMES, OwnedArray, SLOTS, slot, upgrade_index},
     slot::{KEPT, LENT, NAMED, OPEN, generation_of},
     storage, switch,
     threads::{self, Counts, ThreadContext},
 };
+
+/// Slots whose last handle was dropped, until they are drained (`reclaim.rs`).
+pub(crate) static QUEUE: Queue = Queue::new();
 
 /// Ends an array by hand. Harmless if it ended already.
 pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Site) {

@@ -8,7 +8,6 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use super::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, describe, ending, is_open, slot, stale, stale_operand};
 use crate::base::{
     error::{Closer, Error, Result},
     sync::{Ordering, fence, wait_turn},
@@ -17,6 +16,11 @@ use crate::memory::{
     hazard::PLACES,
     key::Key,
     owner::{self, Entry},
+    registry::{
+        diagnostics::{describe, stale, stale_operand},
+        ending,
+        slots::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, is_open, slot},
+    },
     slot::{BUSY, CLOSING, CYCLE, GUARDED, OPEN, SHARED, Slot, TURNED, generation_of},
     threads::{self, ThreadContext},
 };
@@ -449,7 +453,7 @@ mod tests {
                     let [target] = pinned.arrays();
                     let storage = target.storage.clone();
                     drop(pinned);
-                    crate::memory::storage::claim(context, &[storage]);
+                    crate::memory::storage::writing::claim(context, &[storage]);
                     let _ = claims.send(());
                     let _ = may_go_on.recv();
                     let pinned = pin(context, "test", [view.key()], false).map_err(Error::from)?;

@@ -10,7 +10,7 @@ pub use crate::device::kernel::StepRule;
 use crate::memory::{
     proxy::Proxy,
     registry,
-    storage::{self, Storage},
+    storage::{Storage, writing},
     threads::ThreadContext,
 };
 use crate::ops::call::{
@@ -119,7 +119,7 @@ pub(crate) fn claim_for<'a>(call: Call, arrays: impl Iterator<Item = &'a Proxy> 
             for array in arrays {
                 storages.extend(shared(context, call.op, array).ok().flatten());
             }
-            storage::claim(context, &storages);
+            writing::claim(context, &storages);
         }
         Ok(())
     })

@@ -10,7 +10,7 @@ use crate::base::{
 /// A stride of 0 repeats an element (a broadcast axis); a negative one goes backwards (a flipped axis). The offset is
 /// that of the first index, which then is not the lowest place. An empty array's offset means nothing.
 //
-// In this order: who asks for the shape alone reads one line of the cache (`memory/registry.rs`).
+// In this order: who asks for the shape alone reads one line of the cache (`memory/registry/slots.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
