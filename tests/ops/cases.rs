@@ -4,7 +4,7 @@
 use ndgc::{CmpOp, DType, Device, Error, Result, Tensor};
 
 use crate::ops::reference::{Host, Native, wider};
-use crate::ops::support::{Operand, assert_same, each, error, forms, put, shapes};
+use crate::ops::support::{Operand, assert_same, each, each_case, error, forms, put, shapes, values};
 
 type Run = fn(&[&Tensor]) -> Result<Tensor>;
 
@@ -272,6 +272,63 @@ fn arrays_large_enough_for_several_threads_match_naive_loops() {
         let wanted = ["exp", "tanh", "sqrt"];
         of_floats().iter().filter(|case| wanted.contains(&case.name)).for_each(|case| run(case, &[&a]));
         run(&comparisons()[2], &[&a, &b]);
+    });
+}
+
+/// Zeros of both signs, what is no number, infinities, and numbers, far more than are computed on the spot. Two of
+/// them with different steps have each pair.
+fn special(device: &Device, dtype: DType, step: usize) -> Tensor {
+    let numbers = [0., -0., f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1., -1.5, 3.];
+    let all: Vec<f64> = (0..64).map(|i| numbers[(step * i + i / 8) % 8]).collect();
+    Tensor::from_vec(all, 64, device).unwrap().to_dtype(dtype).unwrap()
+}
+
+#[test]
+fn few_elements_compare_as_they_do_among_many() {
+    each_case(&[false], |device| {
+        for dtype in DType::ALL {
+            let (a, b) = (special(device, dtype, 1), special(device, dtype, 2));
+            // In strides, by the kernel.
+            let columns = |x: &Tensor| x.reshape((64, 1)).unwrap().repeat((1, 2)).unwrap();
+            let (in_a, in_b) = (columns(&a), columns(&b));
+            for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
+                let want = values::<u8>(&a.cmp(&b, op).unwrap());
+                let of_first = values::<u8>(&a.cmp(&a.get(0).unwrap().broadcast_as(64).unwrap(), op).unwrap());
+                for (first, count) in (1..=17).map(|count| (3 * (count - 1) % 47, count)) {
+                    let same = |x: Tensor, y: Tensor, want: &[u8]| {
+                        let got = x.cmp(&y, op).unwrap();
+                        let what = format!("{op:?} of {count} {dtype} from {first} on");
+                        assert_eq!(got.dims(), [count], "{what}");
+                        assert_eq!(values::<u8>(&got), want[first..][..count], "{what}");
+                    };
+                    let part = |x: &Tensor| x.narrow(0, first, count).unwrap();
+                    let column = |x: &Tensor| part(x).narrow(1, 1, 1).unwrap().squeeze(1).unwrap();
+                    same(part(&a), part(&b), &want);
+                    same(column(&in_a), part(&b), &want);
+                    same(part(&a), column(&in_b), &want);
+                    same(part(&a), a.get(0).unwrap().broadcast_as(count).unwrap(), &of_first);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn few_elements_compare_with_ones_that_repeat() {
+    each(|device| {
+        let a = Tensor::new([[1f32, 2., f32::NAN], [-0., 0., 5.]], device).unwrap();
+        let row = Tensor::new([1f32, 0., 5.], device).unwrap();
+        assert_eq!(values::<u8>(&a.broadcast_ge(&row).unwrap()), [1, 1, 0, 0, 1, 1]);
+        assert_eq!(values::<u8>(&row.broadcast_lt(&a).unwrap()), [0, 1, 0, 0, 0, 0]);
+        assert_eq!(a.broadcast_eq(&row).unwrap().dims(), [2, 3]);
+        assert_eq!(values::<u8>(&a.eq(0.).unwrap()), [0, 0, 0, 1, 1, 0]);
+        assert!(matches!(error(a.eq(&row)), Error::ShapeMismatch { op: "eq", .. }));
+        assert!(matches!(error(a.lt(&a.to_dtype(DType::F64).unwrap())), Error::DTypeMismatch { op: "lt", .. }));
+        let manager = ndgc::NdManager::new_base_manager(device).unwrap();
+        let owned = manager.ones(3, DType::F32).unwrap();
+        assert_eq!(owned.gt(&row).unwrap().manager().unwrap().uuid(), manager.uuid());
+        assert_ne!(row.gt(&owned).unwrap().manager().unwrap().uuid(), manager.uuid());
+        manager.close().unwrap();
     });
 }
 

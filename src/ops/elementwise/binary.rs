@@ -57,7 +57,7 @@ pub(crate) fn align(
 /// The layouts of two operands of different shapes over their common one, into a place of the caller's: in a result
 /// they would be read again while they are still being written.
 #[inline(never)]
-fn repeat(
+pub(crate) fn repeat(
     op: &'static str,
     [a, b]: [&Layout; 2],
     dtype: DType,

@@ -1,15 +1,25 @@
 //! Comparison, and choosing by it.
 
-use crate::base::{call::Call, dtype::DType, error::Result};
-use crate::device::kernel::{CmpOp, Kernel};
-use crate::memory::proxy::Proxy;
+use crate::base::{call::Call, dtype::DType, error::Result, layout::Layout};
+use crate::device::{
+    cpu::few,
+    kernel::{CmpOp, Kernel},
+};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Pinned},
+    storage::{BufferRef, Storage},
+};
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, device, enter, launch, output, pin, record, view, view_as},
+        exec::{
+            adopt, adopt_parts, allocate, dense, dense_part, device, enter, few_bytes, launch, output, output_view,
+            pin, record, view, view_of,
+        },
     },
     elementwise::{
-        binary::align,
+        binary::repeat,
         scalar::{TensorOrScalar, with_operand},
     },
     index::select::readable,
@@ -19,15 +29,52 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
     enter(call, |context| {
         let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(call, device(&x), device(&y))?;
+        // As in `binary`.
+        let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
+        check::same_device(call, of_x.device(), of_y.device())?;
         check::same_dtype(call, &x, &y)?;
-        let wide = align(call.op, &x, &y, broadcast)?;
-        let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
-        let out = output(context, call.op, device(&x), DType::U8, left.shape(), false)?;
-        let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
-        launch(device(&x), &kernel)?;
-        adopt(call, context, out, a, None)
+        let mut wide;
+        let [left, right] = match x.layout.shape() == y.layout.shape() {
+            true => [x.layout, y.layout],
+            false => {
+                wide = [Layout::SCALAR; 2];
+                repeat(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
+                wide.each_ref()
+            }
+        };
+        let (dtype, mut own) = (DType::U8, None);
+        let layout = dense(left, &mut own);
+        let mut storage = allocate(context, call.op, of_x.device(), dtype, layout.shape(), false)?;
+        if !on_the_spot(op, (x, left), (y, right), &mut storage) {
+            by_kernel(op, (of_x, left), (of_y, right), x.dtype, (&storage, layout))?;
+        }
+        adopt_parts(call, context, Parts { dtype, layout, storage, node: None }, a)
     })
+}
+
+/// The way of more than a few elements. Apart, so that few need no room for it.
+#[inline(never)]
+fn by_kernel(
+    op: CmpOp,
+    (of_x, left): (BufferRef<'_>, &Layout),
+    (of_y, right): (BufferRef<'_>, &Layout),
+    dtype: DType,
+    (out, layout): (&Storage, &Layout),
+) -> Result<()> {
+    let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
+    let dst = output_view(out, DType::U8, layout);
+    launch(of_x.device(), &Kernel::Compare { op, lhs, rhs, dst })
+}
+
+/// Compares a few dense elements of the host without a kernel. `false` if the operands are others.
+#[inline]
+fn on_the_spot(op: CmpOp, lhs: (Pinned<'_>, &Layout), rhs: (Pinned<'_>, &Layout), out: &mut Storage) -> bool {
+    let ((x, left), (y, right)) = (lhs, rhs);
+    let Some(result) = few_bytes(out, DType::U8) else { return false };
+    let bytes = result.len() * x.dtype.size_in_bytes();
+    let (Some(a), Some(b)) = (dense_part(&x, left, bytes), dense_part(&y, right, bytes)) else { return false };
+    few::compare(op, x.dtype, a, b, result);
+    true
 }
 
 macro_rules! comparisons {

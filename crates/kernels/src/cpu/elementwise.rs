@@ -506,12 +506,25 @@ macro_rules! binary_functions {
 }
 for_each_binary!(binary_functions);
 
+/// Whether a comparison of two elements holds.
+#[inline(always)]
+pub(super) fn holds<T: Number>(op: CmpOp, x: T, y: T) -> bool {
+    match op {
+        CmpOp::Eq => x == y,
+        CmpOp::Ne => x != y,
+        CmpOp::Lt => x < y,
+        CmpOp::Le => x <= y,
+        CmpOp::Gt => x > y,
+        CmpOp::Ge => x >= y,
+    }
+}
+
 pub(super) fn compare<T: Number>(op: CmpOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, u8>) {
     match op {
-        CmpOp::Eq => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x == y)),
-        CmpOp::Ne => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x != y)),
-        CmpOp::Lt => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x < y)),
-        CmpOp::Le => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x <= y)),
+        CmpOp::Eq => zip(lhs, rhs, dst, |x: T, y: T| u8::from(holds(CmpOp::Eq, x, y))),
+        CmpOp::Ne => zip(lhs, rhs, dst, |x: T, y: T| u8::from(holds(CmpOp::Ne, x, y))),
+        CmpOp::Lt => zip(lhs, rhs, dst, |x: T, y: T| u8::from(holds(CmpOp::Lt, x, y))),
+        CmpOp::Le => zip(lhs, rhs, dst, |x: T, y: T| u8::from(holds(CmpOp::Le, x, y))),
         CmpOp::Gt => compare(CmpOp::Lt, rhs, lhs, dst),
         CmpOp::Ge => compare(CmpOp::Le, rhs, lhs, dst),
     }

@@ -9,12 +9,12 @@ use half::{bf16, f16};
 use crate::base::{dtype::DType, error::Result};
 pub use crate::cpu::elementwise::FEW;
 use crate::cpu::{
-    elementwise::{Function, Operand, map_floats, map_numbers},
+    elementwise::{Function, Operand, holds, map_floats, map_numbers},
     low_precision::{self, LowPrecision},
     number::Number,
 };
 use crate::for_each_binary;
-use crate::kernel::{BinaryOp, Map};
+use crate::kernel::{BinaryOp, CmpOp, Map};
 
 macro_rules! binary_functions {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident
@@ -37,17 +37,20 @@ fn each<T: Number + Pod>(a: &[u8], b: &[u8], d: &mut [u8], f: impl Fn(T, T) -> T
     }
 }
 
+/// So many elements, which follow each other in these bytes, in the wider dtype that theirs computes in.
+fn wide<N: LowPrecision>(bytes: &[u8], count: usize) -> [N::Compute; FEW] {
+    let (mut own, mut wide) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW]);
+    cast_slice_mut(&mut own[..count]).copy_from_slice(&bytes[..count * size_of::<N>()]);
+    N::widen(&own[..count], &mut wide[..count]);
+    wide
+}
+
 /// Of a dtype that computes in a wider one.
 #[inline(never)]
 fn widened<N: LowPrecision<Compute: Pod>>(op: BinaryOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
     let count = dst.len() / size_of::<N>();
-    let of = |bytes: &[u8]| {
-        let (mut own, mut wide) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW]);
-        cast_slice_mut(&mut own[..count]).copy_from_slice(&bytes[..dst.len()]);
-        N::widen(&own[..count], &mut wide[..count]);
-        wide
-    };
-    let (a, b, mut d, mut result) = (of(lhs), of(rhs), [N::Compute::ZERO; FEW], [N::zeroed(); FEW]);
+    let (a, b) = (wide::<N>(lhs, count), wide::<N>(rhs, count));
+    let (mut d, mut result) = ([N::Compute::ZERO; FEW], [N::zeroed(); FEW]);
     of_type::<N::Compute>(op, cast_slice(&a[..count]), cast_slice(&b[..count]), cast_slice_mut(&mut d[..count]));
     N::narrow(&d[..count], &mut result[..count]);
     dst.copy_from_slice(cast_slice(&result[..count]));
@@ -148,4 +151,45 @@ pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]
     };
     of_type(op, lhs, rhs, dst);
     true
+}
+
+/// Not in line: one loop for all comparisons of a dtype.
+#[inline(never)]
+fn holds_of_pair<T: Number>(op: CmpOp, x: T, y: T) -> bool {
+    holds(op, x, y)
+}
+
+fn compared<T: Number>(op: CmpOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
+    let size = size_of::<T>();
+    for ((d, a), b) in dst.iter_mut().zip(lhs.chunks_exact(size)).zip(rhs.chunks_exact(size)) {
+        *d = u8::from(holds_of_pair::<T>(op, pod_read_unaligned(a), pod_read_unaligned(b)));
+    }
+}
+
+/// As [`compared`], of a dtype that computes in a wider one.
+fn compared_wider<N: LowPrecision<Compute: Pod>>(op: CmpOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
+    let count = dst.len();
+    let (a, b) = (wide::<N>(lhs, count), wide::<N>(rhs, count));
+    compared::<N::Compute>(op, cast_slice(&a[..count]), cast_slice(&b[..count]), dst);
+}
+
+/// A comparison of two operands whose elements, at most [`FEW`], of one dtype and as many as the result has bytes,
+/// follow each other in these bytes. The result holds 0 or 1.
+pub fn compare(op: CmpOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
+    let of_type = match dtype {
+        DType::F32 => compared::<f32>,
+        DType::F64 => compared::<f64>,
+        DType::I32 => compared::<i32>,
+        DType::I64 => compared::<i64>,
+        DType::U8 | DType::Bool => compared::<u8>,
+        DType::U32 => compared::<u32>,
+        DType::U64 => compared::<u64>,
+        DType::F16 => compared_wider::<f16>,
+        DType::BF16 => compared_wider::<bf16>,
+        DType::F8E4M3 => compared_wider::<F8E4M3>,
+        DType::I8 => compared_wider::<i8>,
+        DType::I16 => compared_wider::<i16>,
+        DType::U16 => compared_wider::<u16>,
+    };
+    of_type(op, lhs, rhs, dst);
 }

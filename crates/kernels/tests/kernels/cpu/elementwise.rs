@@ -123,6 +123,33 @@ fn a_few_numbers_on_the_spot_are_those_of_the_kernels() {
     }
 }
 
+/// Zeros of both signs, what is no number, infinities, and numbers.
+const SPECIAL: [f64; 7] = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -3.0];
+
+/// Pairs of them, `first` places apart in the list.
+fn pairs_of_special(dtype: DType, count: usize, first: usize) -> [Array; 2] {
+    [0, first].map(|first| {
+        let values: Vec<f64> = (0..count).map(|i| SPECIAL[(first + i) % SPECIAL.len()]).collect();
+        Array::of(dtype, &[count], &values)
+    })
+}
+
+/// Also of what compares as no number does.
+#[test]
+fn a_few_comparisons_on_the_spot_are_those_of_the_kernels() {
+    for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
+        for dtype in DType::ALL {
+            for (count, first) in (1..=FEW).flat_map(|count| (0..SPECIAL.len()).map(move |first| (count, first))) {
+                let [mut lhs, mut rhs] = pairs_of_special(dtype, count, first);
+                let (mut few, mut many) = (Array::new(DType::U8, &[count]), Array::new(DType::U8, &[count]));
+                few::compare(op, dtype, lhs.all::<u8>(), rhs.all::<u8>(), few.all::<u8>());
+                run(&Kernel::Compare { op, lhs: lhs.view(), rhs: rhs.view(), dst: many.view() }).expect("any dtype");
+                assert_eq!(few.values(), many.values(), "{op:?} {dtype} of {count}, {first} apart");
+            }
+        }
+    }
+}
+
 fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
     let lower = x % y != 0.0 && (x < 0.0) != (y < 0.0);
     let value = match op {
