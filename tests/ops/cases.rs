@@ -351,6 +351,57 @@ fn where_cond_chooses_by_masks_of_every_index_type_and_every_form() {
     each(|device| for_numbers!(device, body));
 }
 
+/// The elements as their bits, but for NaN.
+fn bits(x: &Tensor) -> Vec<u64> {
+    let all = values::<f64>(&x.to_dtype(DType::F64).unwrap());
+    all.into_iter().map(|x| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }).collect()
+}
+
+#[test]
+fn where_cond_chooses_few_elements_as_it_does_among_many() {
+    each_case(&[false], |device| {
+        // Of some only one byte is not 0.
+        let masks: Vec<i64> = (0..64).map(|i| [0, 1, 0, 1 << 40, 256, 0, -1][i % 7]).collect();
+        let masks = Tensor::from_vec(masks, 64, device).unwrap();
+        let in_strides = |x: &Tensor| x.flip(&[0]).unwrap().copy().unwrap().flip(&[0]).unwrap();
+        for dtype in DType::ALL {
+            let (yes, no) = (special(device, dtype, 1), special(device, dtype, 2));
+            let (by_yes, by_no) = (in_strides(&yes), in_strides(&no));
+            for of in [DType::Bool, DType::U8, DType::U32, DType::I64, DType::I16] {
+                let mask = masks.to_dtype(of).unwrap();
+                let by_mask = in_strides(&mask);
+                let want = bits(&mask.where_cond(&yes, &no).unwrap());
+                for (first, count) in (1..=17).map(|count| (3 * (count - 1) % 47, count)) {
+                    let chosen = |mask: &Tensor, yes: &Tensor, no: &Tensor| {
+                        let [mask, yes, no] = [mask, yes, no].map(|x| x.narrow(0, first, count).unwrap());
+                        let got = mask.where_cond(&yes, &no).unwrap();
+                        let what = format!("{count} {dtype} from {first} on by {of}");
+                        assert_eq!((got.dtype(), got.dims()), (dtype, &[count][..]), "{what}");
+                        assert_eq!(bits(&got), want[first..][..count], "{what}");
+                    };
+                    chosen(&mask, &yes, &no);
+                    chosen(&by_mask, &yes, &no);
+                    chosen(&mask, &by_yes, &no);
+                    chosen(&mask, &yes, &by_no);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn where_cond_of_few_elements_belongs_to_the_owner_of_what_it_chooses_from() {
+    each(|device| {
+        let manager = ndgc::NdManager::new_base_manager(device).unwrap();
+        let (mask, no) = (Tensor::new([1u8, 0], device).unwrap(), Tensor::new([3f32, 4.], device).unwrap());
+        let yes = manager.ones(2, DType::F32).unwrap();
+        let got = mask.where_cond(&yes, &no).unwrap();
+        assert_eq!((values::<f32>(&got), got.manager().unwrap().uuid()), (vec![1., 4.], manager.uuid()));
+        assert_ne!(mask.where_cond(&no, &yes).unwrap().manager().unwrap().uuid(), manager.uuid());
+        manager.close().unwrap();
+    });
+}
+
 #[test]
 fn operations_of_floats_refuse_integers_by_name_and_make_nothing() {
     let refused: [(&str, Run); 13] = [

@@ -14,8 +14,8 @@ use crate::ops::{
     call::{
         check,
         exec::{
-            adopt, adopt_parts, allocate, dense, dense_part, device, enter, few_bytes, launch, output, output_view,
-            pin, record, view, view_of,
+            adopt_parts, allocate, dense, dense_part, device, enter, few_bytes, launch, output_view, pin, record, view,
+            view_of,
         },
     },
     elementwise::{
@@ -74,6 +74,18 @@ fn on_the_spot(op: CmpOp, lhs: (Pinned<'_>, &Layout), rhs: (Pinned<'_>, &Layout)
     let bytes = result.len() * x.dtype.size_in_bytes();
     let (Some(a), Some(b)) = (dense_part(&x, left, bytes), dense_part(&y, right, bytes)) else { return false };
     few::compare(op, x.dtype, a, b, result);
+    true
+}
+
+/// As [`on_the_spot`], of a choice by a mask.
+#[inline(never)]
+fn choose_on_the_spot([c, y, n]: [&Pinned<'_>; 3], out: &mut Storage) -> bool {
+    let Some(result) = few_bytes(out, y.dtype) else { return false };
+    let bytes = result.len();
+    let of_mask = bytes / y.dtype.size_in_bytes() * c.dtype.size_in_bytes();
+    let (cond, [yes, no]) = (dense_part(c, c.layout, of_mask), [y, n].map(|x| dense_part(x, x.layout, bytes)));
+    let (Some(cond), Some(yes), Some(no)) = (cond, yes, no) else { return false };
+    few::select((c.dtype, cond), y.dtype, yes, no, result);
     true
 }
 
@@ -163,9 +175,13 @@ impl Proxy {
             let hint = "mask and both values must have one shape; use broadcast_as";
             check::same_shape(call, c.layout.shape(), y.layout.shape(), hint)?;
             check::same_shape(call, y.layout.shape(), n.layout.shape(), hint)?;
-            let out = output(context, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
-            let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
-            launch(device(&y), &kernel)?;
+            let (dtype, mut own) = (y.dtype, None);
+            let layout = dense(y.layout, &mut own);
+            let mut storage = allocate(context, call.op, device(&y), dtype, layout.shape(), false)?;
+            if !choose_on_the_spot([&c, &y, &n], &mut storage) {
+                let dst = output_view(&storage, dtype, layout);
+                launch(device(&y), &Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst })?;
+            }
             let node = record(&[&y, &n], || {
                 let mask = crate::array::autograd::Saved::of(call, &c);
                 move |grad: &Proxy, needs: [bool; 3]| {
@@ -176,7 +192,7 @@ impl Proxy {
                     Ok([yes, no, None])
                 }
             });
-            adopt(call, context, out, yes, node)
+            adopt_parts(call, context, Parts { dtype, layout, storage, node }, yes)
         })
     }
 

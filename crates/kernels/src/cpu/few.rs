@@ -12,6 +12,7 @@ use crate::cpu::{
     elementwise::{Function, Operand, holds, map_floats, map_numbers},
     low_precision::{self, LowPrecision},
     number::Number,
+    types::with_bits,
 };
 use crate::for_each_binary;
 use crate::kernel::{BinaryOp, CmpOp, Map};
@@ -100,6 +101,27 @@ fn mapped_wider<N: LowPrecision<Compute: Pod>>(
     N::narrow(&images[..count], &mut own[..count]);
     numbers.dst.copy_from_slice(cast_slice(&own[..count]));
     Ok(())
+}
+
+/// By copies of elements as `T` is large.
+#[inline(never)]
+fn chosen<T>(on: &[bool; FEW], yes: &[u8], no: &[u8], dst: &mut [u8]) {
+    let size = size_of::<T>();
+    let pairs = yes.chunks_exact(size).zip(no.chunks_exact(size));
+    for ((d, (yes, no)), &on) in dst.chunks_exact_mut(size).zip(pairs).zip(on) {
+        d.copy_from_slice(if on { yes } else { no });
+    }
+}
+
+/// The elements of `yes` where a mask, of truth values or integers, is not 0, else those of `no`. All follow each other
+/// in these bytes: of each operand as many as of the result, at most [`FEW`].
+pub fn select((mask, cond): (DType, &[u8]), dtype: DType, yes: &[u8], no: &[u8], dst: &mut [u8]) {
+    let mut on = [false; FEW];
+    // It is not 0 if one of its bytes is not.
+    for (on, cond) in on.iter_mut().zip(cond.chunks_exact(mask.size_in_bytes())) {
+        *on = cond.iter().any(|&byte| byte != 0);
+    }
+    with_bits!(dtype, T => chosen::<T>(&on, yes, no, dst));
 }
 
 /// A function of an operand whose elements, 1 to [`FEW`], as many as the result's and of its dtype, follow each

@@ -220,6 +220,28 @@ fn an_operation_in_place_leaves_elements_outside_its_view_alone() {
     assert_eq!(array.values(), expected);
 }
 
+/// What masks may be of.
+const MASKS: [DType; 4] = [DType::Bool, DType::U8, DType::U32, DType::I64];
+
+/// Also by masks of which only one byte is not 0.
+#[test]
+fn few_elements_chosen_on_the_spot_are_those_of_the_kernels() {
+    let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    let others = SPECIAL.map(|x| 2.0 - x);
+    for (of, dtype) in DType::ALL.iter().flat_map(|&dtype| MASKS.map(|of| (of, dtype))) {
+        for count in 1..=FEW {
+            let mut cond = Array::of(of, &[count], &[0.0, 1.0, 65_536.0, 0.0, 4_294_967_296.0]);
+            let (mut yes, mut no) = (Array::of(dtype, &[count], &SPECIAL), Array::of(dtype, &[count], &others));
+            let (mut few, mut many) = (Array::new(dtype, &[count]), Array::new(dtype, &[count]));
+            few::select((of, &*cond.all::<u8>()), dtype, yes.all::<u8>(), no.all::<u8>(), few.all::<u8>());
+            let (yes, no) = (yes.view(), no.view());
+            run(&Kernel::Where { cond: cond.view(), yes, no, dst: many.view() }).expect("a mask");
+            let (few, many) = (few.values(), many.values());
+            assert!(few.iter().zip(&many).all(|(a, b)| same(a, b)), "{of} {dtype}: {few:?} and {many:?}");
+        }
+    }
+}
+
 #[test]
 fn comparison_and_choice_match_plain_loops() {
     let mut draw = Draw::new(3);
@@ -243,7 +265,7 @@ fn comparison_and_choice_match_plain_loops() {
                 let expected: Vec<f64> = pairs.iter().map(|pair| f64::from(u8::from(holds(pair)))).collect();
                 assert_eq!(dst.values(), expected, "{op:?} {dtype} {dims:?}");
             }
-            for of in [DType::Bool, DType::U8, DType::U32, DType::I64] {
+            for of in MASKS {
                 let mut cond = Array::random(&mut draw, of, dims).map(|c| c % 2.0);
                 let mask = cond.values();
                 let mut dst = Array::new(dtype, dims);
