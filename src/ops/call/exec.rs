@@ -692,7 +692,7 @@ where
         let layout = dense(a.layout, &mut other);
         let own = a.storage.buffer();
         let mut storage = allocate(context, call.op, own.device(), dtype, layout.shape(), false)?;
-        if dtype != a.dtype || !on_the_spot(map, &a, &mut storage) {
+        if dtype != a.dtype || !map_on_the_spot(map, &a, &mut storage) {
             let (src, dst) = (view_of(own, a.dtype, a.layout), output_view(&storage, dtype, layout));
             launch(own.device(), &Kernel::Map { map, src, dst })?;
         }
@@ -703,7 +703,7 @@ where
 
 /// Computes a few dense numbers of the host without a kernel. `false` if the operand is another.
 #[inline(never)]
-fn on_the_spot(map: Map, a: &Pinned<'_>, out: &mut Storage) -> bool {
+pub(crate) fn map_on_the_spot(map: Map, a: &Pinned<'_>, out: &mut Storage) -> bool {
     let Some(result) = few_bytes(out, a.dtype) else { return false };
     dense_part(a, a.layout, result.len()).is_some_and(|src| few::map(map, a.dtype, src, result))
 }

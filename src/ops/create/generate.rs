@@ -1,29 +1,36 @@
 //! Arrays made from a rule: spaced numbers, unit and triangular matrices, grids, raw bytes; and diagonals, which are
 //! their counterpart.
 
+use std::ops::Range;
+
 use crate::base::{
     call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result},
     shape::{D, Dim, Few, Shape},
 };
-use crate::device::kernel::CmpOp;
+use crate::device::kernel::{CmpOp, Kernel, Map};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
         compose::{argument, composite, composite_at, number_like, shape_of, wrong_shape},
-        exec::all_or_none,
+        exec::{adopt, all_or_none, device, enter, launch, map_on_the_spot, output, pin, record, view},
         place::Place,
     },
     create::values::of_elements,
+    elementwise::unary::one,
 };
+
+/// The diagonal `k`, or, beyond the matrix, where each is as good as the next, one that is near.
+fn near(k: i64, rows: usize, columns: usize) -> i64 {
+    k.clamp(-(rows as i64) - 1, columns as i64 + 1)
+}
 
 /// A mask of `[rows, columns]`: where `column - row` compares so to `k`.
 fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) -> Result<Proxy> {
     shape_of("mask", &[rows, columns], DType::I64.size_in_bytes())?;
-    // Beyond the matrix every diagonal is as good as the next.
-    let k = k.clamp(-(rows as i64) - 1, columns as i64 + 1);
+    let k = near(k, rows, columns);
     let rows = Proxy::arange(k, k + rows as i64, like)?.unsqueeze(1)?;
     let columns = Proxy::arange(0, columns as i64, like)?.unsqueeze(0)?;
     let shape = (rows.dim(0)?, columns.dim(1)?);
@@ -38,6 +45,12 @@ fn square<P: Place + ?Sized>(call: Call, n: usize, dtype: DType, at: &P, op: Cmp
 }
 
 fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
+    if x.rank() >= 2
+        && x.device().is_cpu()
+        && let Some(result) = triangle_on_host(call, x, k, op)?
+    {
+        return Ok(result);
+    }
     composite(call, x, &mut || {
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
@@ -45,6 +58,43 @@ fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
         };
         let mask = band(x.device(), rows, columns, k, op)?;
         mask.broadcast_as(shape)?.where_cond(x, &number_like(x, 0.0, call.site)?)
+    })
+}
+
+/// The columns of a row where `column - row` compares so to `k`, which is near.
+fn kept(row: usize, columns: usize, k: i64, op: CmpOp) -> Range<usize> {
+    let column = |at: i64| at.clamp(0, columns as i64) as usize;
+    let first = row as i64 + k;
+    match op {
+        CmpOp::Ge => column(first)..columns,
+        _ => 0..column(first + 1),
+    }
+}
+
+/// As [`triangle`], without a mask: a copy, and zeros outside. `None` if the array is another device's by now.
+fn triangle_on_host(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Option<Proxy>> {
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
+        let [a] = pins.arrays();
+        let shape = a.layout.shape();
+        let (&[.., rows, columns], true) = (shape.dims(), device(&a).is_cpu()) else { return Ok(None) };
+        // As of the mask for other devices.
+        shape_of(call, &[rows, columns], DType::I64.size_in_bytes())?;
+        let mut out = output(context, call.op, device(&a), a.dtype, shape, false)?;
+        if !map_on_the_spot(Map::Copy, &a, &mut out.storage) {
+            launch(device(&a), &Kernel::copy(view(&a), out.view()))?;
+        }
+        let (size, k) = (a.dtype.size_in_bytes(), near(k, rows, columns));
+        let Some(bytes) = out.buffer().on_host() else { return Ok(None) };
+        for matrix in bytes.chunks_exact_mut((rows * columns * size).max(1)) {
+            for (row, line) in matrix.chunks_exact_mut((columns * size).max(1)).enumerate() {
+                let kept = kept(row, columns, k, op);
+                line[..kept.start * size].fill(0);
+                line[kept.end * size..].fill(0);
+            }
+        }
+        let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(triangle(Call::here(call.op), grad, k, op)?)));
+        adopt(call, context, out, x, node).map(Some)
     })
 }
 
