@@ -46,12 +46,10 @@ pub(crate) fn collected<T>(op: &'static str, items: impl ExactSizeIterator<Item 
     Ok(all)
 }
 
-/// The places of keys in order; equal ones stay in theirs. One sort for all dtypes.
-fn ranked(op: &'static str, keys: &[u64], descending: bool) -> Result<Vec<usize>> {
+/// Puts places in the order of the keys there; equal ones stay in theirs. One sort for all dtypes.
+fn rank(places: &mut [usize], keys: &[u64], descending: bool) {
     let flip = if descending { u64::MAX } else { 0 };
-    let mut places = collected(op, 0..keys.len())?;
     places.sort_by_key(|&place| keys[place] ^ flip);
-    Ok(places)
 }
 
 /// The keys of all elements of an array, in row-major order.
@@ -82,10 +80,16 @@ impl SortedLanes {
         if u32::try_from(size).is_err() {
             return wrong_shape(op, x, "at most 2^32 - 1 elements along the axis");
         }
-        let (mut ids, mut nan) = (heap::room(op, shape.elem_count())?, Vec::new());
-        let is_float = x.dtype().is_float();
-        for lane in keys_of(op, x)?.chunks(size.max(1)) {
-            ids.extend(ranked(op, lane, descending)?.into_iter().map(|place| place as u32));
+        let (keys, is_float) = (keys_of(op, x)?, x.dtype().is_float());
+        let lanes = keys.chunks(size.max(1));
+        let (mut ids, mut nan) = (heap::room(op, keys.len())?, heap::room(op, lanes.len())?);
+        // One list for all lanes.
+        let mut places: Vec<usize> = heap::room(op, size.min(keys.len()))?;
+        for lane in lanes {
+            places.clear();
+            places.extend(0..lane.len());
+            rank(&mut places, lane, descending);
+            ids.extend(places.iter().map(|&place| place as u32));
             nan.push(is_float && lane.contains(&NAN));
         }
         Ok(SortedLanes { op, axis, last, shape, ids, nan })
@@ -101,8 +105,22 @@ impl SortedLanes {
         for (lane, &nan) in self.ids.chunks(self.size().max(1)).zip(&self.nan) {
             ids.extend((0..count).map(|i| lane[at(i, nan)]));
         }
-        let shape = self.shape.with_dim(self.last, count);
-        Proxy::from_vec(ids, shape, x.device())?.transpose(self.axis, self.last)?.contiguous()
+        self.put(x, ids, count)
+    }
+
+    /// All indices, as [`SortedLanes::pick`].
+    fn all(mut self, x: &Proxy) -> Result<Proxy> {
+        let ids = std::mem::take(&mut self.ids);
+        self.put(x, ids, self.size())
+    }
+
+    /// So many indices of each lane, as an array in the place of the axis.
+    fn put(&self, x: &Proxy, ids: Vec<u32>, count: usize) -> Result<Proxy> {
+        let ids = Proxy::from_vec(ids, self.shape.with_dim(self.last, count), x.device())?;
+        match self.axis == self.last {
+            true => Ok(ids),
+            false => ids.transpose(self.axis, self.last)?.contiguous(),
+        }
     }
 }
 
@@ -110,11 +128,11 @@ impl SortedLanes {
 fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
     let ids = composite(call, x, &mut || {
         let lanes = SortedLanes::sorted(x, axis, descending, call.op)?;
-        let count = count.unwrap_or(lanes.size());
-        if count > lanes.size() {
-            return argument(call, "count", count, "at most the size of the axis");
+        match count {
+            None => lanes.all(x),
+            Some(count) if count > lanes.size() => argument(call, "count", count, "at most the size of the axis"),
+            Some(count) => lanes.pick(x, count, &|i, _| i),
         }
-        lanes.pick(x, count, &|i, _| i)
     });
     let (ids, values) = both_or_none(ids, |ids| composite(call, x, &mut || x.gather(ids, axis)))?;
     Ok((values, ids))
@@ -203,7 +221,8 @@ impl Proxy {
         let op = "unique";
         composite(Call::here(op), self, &mut || {
             let keys = keys_of(op, self)?;
-            let mut places = ranked(op, &keys, false)?;
+            let mut places: Vec<usize> = collected(op, 0..keys.len())?;
+            rank(&mut places, &keys, false);
             places.dedup_by_key(|&mut place| keys[place]);
             let (dtype, count) = (self.dtype(), Shape::from(places.len()));
             with_bits!(dtype, B => {
@@ -298,8 +317,5 @@ impl Proxy {
 }
 
 fn argsort(call: Call, x: &Proxy, axis: usize, descending: bool) -> Result<Proxy> {
-    composite(call, x, &mut || {
-        let lanes = SortedLanes::sorted(x, axis, descending, call.op)?;
-        lanes.pick(x, lanes.size(), &|i, _| i)
-    })
+    composite(call, x, &mut || SortedLanes::sorted(x, axis, descending, call.op)?.all(x))
 }
