@@ -155,13 +155,14 @@ fn functions_of(source: &str) -> Vec<Function> {
     all
 }
 
-/// Whether the text calls a function by name, not a method.
+/// Whether the text calls a function by name: not a method, nor one of the kernels' crate.
 fn calls(text: &str, name: &str) -> bool {
     ["(", "::<", "<"].iter().any(|next| {
         let call = format!("{name}{next}");
         text.match_indices(&call).any(|(at, _)| {
             let before = text[..at].chars().next_back().unwrap_or(' ');
-            !(before.is_alphanumeric() || "_.".contains(before) || text[..at].ends_with("fn "))
+            let other = ["fn ", "few::"].iter().any(|head| text[..at].ends_with(head));
+            !(before.is_alphanumeric() || "_.".contains(before) || other)
         })
     })
 }

@@ -50,14 +50,14 @@ pub(crate) fn align(
         return Ok(None);
     }
     let mut wide = [Layout::SCALAR; 2];
-    repeat(op, [a.layout, b.layout], a.dtype, broadcast, &mut wide)?;
+    broadcast_layouts(op, [a.layout, b.layout], a.dtype, broadcast, &mut wide)?;
     Ok(Some(wide))
 }
 
 /// The layouts of two operands of different shapes over their common one, into a place of the caller's: in a result
 /// they would be read again while they are still being written.
 #[inline(never)]
-pub(crate) fn repeat(
+pub(crate) fn broadcast_layouts(
     op: &'static str,
     [a, b]: [&Layout; 2],
     dtype: DType,
@@ -91,7 +91,7 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
             true => [x.layout, y.layout],
             false => {
                 wide = [Layout::SCALAR; 2];
-                repeat(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
+                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
                 wide.each_ref()
             }
         };

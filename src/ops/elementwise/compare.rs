@@ -19,7 +19,7 @@ use crate::ops::{
         },
     },
     elementwise::{
-        binary::repeat,
+        binary::broadcast_layouts,
         scalar::{TensorOrScalar, with_operand},
     },
     index::select::readable,
@@ -38,7 +38,7 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
             true => [x.layout, y.layout],
             false => {
                 wide = [Layout::SCALAR; 2];
-                repeat(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
+                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
                 wide.each_ref()
             }
         };

@@ -18,7 +18,7 @@ use crate::ops::{
         inplace::writable,
     },
     elementwise::unary::one,
-    shape::view::{view_of, zeros_beside},
+    shape::view::{recorded_view, zeros_beside},
 };
 
 /// A new axis of size 1 at this place, in [`s!`](crate::s) and [`IndexOp::i`].
@@ -245,7 +245,7 @@ impl Cut {
     }
 
     fn made(&self, call: Call, x: &Proxy) -> Result<Proxy> {
-        view_of(
+        recorded_view(
             call,
             (x, &self.shape),
             |layout| self.of(layout),

@@ -10,7 +10,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{check, compose::argument},
     elementwise::unary::one,
-    shape::view::{view_of, zeros_beside},
+    shape::view::{recorded_view, zeros_beside},
 };
 
 /// The axes of a set, as bits, in reverse order.
@@ -19,7 +19,7 @@ fn flipped(call: Call, (x, seen): (&Proxy, &Shape), axes: u8) -> Result<Proxy> {
         let turned = |layout: Layout, axis: usize| if axes & 1 << axis == 0 { layout } else { layout.flip(axis) };
         Ok((0..layout.dims().len()).fold(*layout, turned))
     };
-    view_of(call, (x, seen), of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, (grad, grad.shape()), axes)?)))
+    recorded_view(call, (x, seen), of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, (grad, grad.shape()), axes)?)))
 }
 
 /// # Indexing: views in steps and windows
@@ -59,7 +59,7 @@ impl Proxy {
         if step == 0 {
             return argument(call, "step", step, "not 0");
         }
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| layout.stepped(axis, start, len, step),
@@ -103,7 +103,7 @@ impl Proxy {
             return Err(Error::rank_too_large(call, MAX_RANK + 1));
         }
         let count = (shape.dims()[axis] - size) / step + 1;
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| {

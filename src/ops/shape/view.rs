@@ -23,7 +23,7 @@ use crate::ops::{
 
 /// A view of `src` through another layout, and the gradient of that. `seen`: the shape that the caller looked at to
 /// know what to ask for. It is looked at again where the array is announced: `intern` may have exchanged it meanwhile.
-pub(crate) fn view_of<F>(
+pub(crate) fn recorded_view<F>(
     call: Call,
     (src, seen): (&Proxy, &Shape),
     layout: impl Fn(&Layout) -> Result<Layout>,
@@ -35,7 +35,7 @@ where
     view_by(call, (src, seen), &layout, &|a| record(&[a], || vjp(a.layout)))
 }
 
-/// As [`view_of`], by reference.
+/// As [`recorded_view`], by reference.
 fn view_by(
     call: Call,
     (src, seen): (&Proxy, &Shape),
@@ -78,7 +78,7 @@ fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Result<Shape>) -> Result
         return copy_as(call, (x, seen), &shape);
     }
     let fits = |layout: &Layout| layout.reshape(&shape).ok_or_else(|| check::exchanged(call, x));
-    view_of(call, (x, seen), fits, |from| {
+    recorded_view(call, (x, seen), fits, |from| {
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
     })
@@ -178,7 +178,7 @@ impl Proxy {
         let call = Call::here("transpose");
         let shape = *self.shape();
         let (a, b) = (call.axis(a, &shape)?, call.axis(b, &shape)?);
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| Ok(layout.transpose(a, b)),
@@ -231,7 +231,7 @@ impl Proxy {
         if order.len() != rank || inverse.contains(&usize::MAX) {
             return Err(Error::argument(call, "order", format!("{order:?}"), "each axis once"));
         }
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| Ok(layout.permute(order)),
@@ -257,7 +257,7 @@ impl Proxy {
         let call = Call::here("narrow");
         let shape = *self.shape();
         let axis = call.axis(dim, &shape)?;
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| layout.narrow(axis, start, len),
@@ -308,7 +308,7 @@ impl Proxy {
         if index >= shape.dims()[axis] {
             return Err(Error::index_out_of_range(call, index as i64, shape.dims()[axis]));
         }
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| Ok(layout.select(axis, index)),
@@ -362,7 +362,7 @@ impl Proxy {
         if shape.dims()[axis] != 1 {
             return check::same(call, self);
         }
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| Ok(layout.select(axis, 0)),
@@ -390,7 +390,7 @@ impl Proxy {
             return Err(Error::rank_too_large(call, MAX_RANK + 1));
         }
         let axis = call.named(dim.to_index_plus_one(&shape, call.op))?;
-        view_of(
+        recorded_view(
             call,
             (self, &shape),
             |layout| Ok(layout.unsqueeze(axis)),
@@ -417,7 +417,7 @@ impl Proxy {
         let shape = shape.into();
         let size = self.dtype().size_in_bytes();
         shape.check(call, size)?;
-        view_of(
+        recorded_view(
             call,
             (self, self.shape()),
             |layout| layout.broadcast_to(&shape, call.op),
