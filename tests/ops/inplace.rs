@@ -6,7 +6,7 @@ use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, no_grad};
 
 use crate::ops::cases::for_numbers;
 use crate::ops::reference::{Host, Native};
-use crate::ops::support::{alone, assert_same, each, each_case, error, f64s, forms, put, values};
+use crate::ops::support::{alone, assert_same, each, error, f64s, forms, put, values};
 
 type Assign = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Change = fn(&Tensor) -> Result<Tensor>;
@@ -54,46 +54,6 @@ fn assignments_match_naive_loops_on_every_form_and_broadcast_the_right_side() {
         }
     }
     each(|device| for_numbers!(device, body));
-}
-
-/// The elements as their bits, but for NaN.
-fn bits(x: &Tensor) -> Vec<u64> {
-    let all = values::<f64>(&x.to_dtype(DType::F64).unwrap());
-    all.into_iter().map(|x| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }).collect()
-}
-
-/// Up to as many as are computed on the spot, and one more; what shares its bytes with the target too. Truth values are
-/// refused, or not, whatever their number.
-#[test]
-fn few_numbers_change_in_place_as_they_do_among_many() {
-    let numbers = [0., -0., f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1., -1.5, 3.];
-    each_case(&[false], |device| {
-        for dtype in DType::ALL {
-            let [a, b] = [1, 2].map(|step: usize| {
-                let all: Vec<f64> = (0..64).map(|i| numbers[(step * i + i / 8) % 8]).collect();
-                Tensor::from_vec(all, 64, device).unwrap().to_dtype(dtype).unwrap()
-            });
-            for (name, assign, _) in assignments::<f64>() {
-                let changed = a.copy().unwrap();
-                let is_there = assign(&changed, &b).is_ok();
-                let (before, changed) = (bits(&a), bits(&changed));
-                for (first, count) in (1..=17).map(|count| (3 * (count - 1) % 46, count)) {
-                    let what = format!("{name} of {count} {dtype} from {first} on");
-                    let of = |x: &Tensor, first: usize| x.narrow(0, first, count).unwrap();
-                    let own = a.copy().unwrap();
-                    assert_eq!(assign(&of(&own, first), &of(&b, first)).is_ok(), is_there, "{what}");
-                    let want = [&before[..first], &changed[first..][..count], &before[first + count..]].concat();
-                    assert_eq!(bits(&own), want, "{what}");
-                    for beside in [first, first + 1] {
-                        let (own, apart) = (a.copy().unwrap(), a.copy().unwrap());
-                        let in_own = assign(&of(&own, first), &of(&own, beside));
-                        assert_eq!(in_own.is_ok(), assign(&of(&apart, first), &of(&a, beside)).is_ok(), "{what}");
-                        assert_eq!(bits(&own), bits(&apart), "{what} by itself");
-                    }
-                }
-            }
-        }
-    });
 }
 
 #[test]

@@ -175,14 +175,6 @@ pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]
     true
 }
 
-/// As [`binary`], with the left operand in the place of the result.
-pub(super) fn assign(op: BinaryOp, dtype: DType, rhs: &[u8], dst: &mut [u8]) -> bool {
-    let mut own = [0u8; FEW * size_of::<u64>()];
-    let lhs = &mut own[..dst.len()];
-    lhs.copy_from_slice(dst);
-    binary(op, dtype, lhs, rhs, dst)
-}
-
 /// Not in line: one loop for all comparisons of a dtype.
 #[inline(never)]
 fn holds_of_pair<T: Number>(op: CmpOp, x: T, y: T) -> bool {

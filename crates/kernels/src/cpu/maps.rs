@@ -6,12 +6,10 @@ use half::{bf16, f16};
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
-    layout::Layout,
 };
 use crate::cpu::{
     cast as casting,
     elementwise::{self, Binary, Unary},
-    few::{self, FEW},
     low_precision,
     number::Convert,
     operand::{Dst, Element, In, Out, Src},
@@ -44,13 +42,10 @@ pub(super) fn binary(op: BinaryOp, lhs: Src, rhs: Src, dst: Dst) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn binary_assign(op: BinaryOp, mut dst: Dst, rhs: Src) -> Result<()> {
+pub(super) fn binary_assign(op: BinaryOp, dst: Dst, rhs: Src) -> Result<()> {
     if is_choice(op, dst.dtype())? {
         open!(u8; rhs; dst);
         elementwise::binary(op, Binary::InPlace(rhs, dst));
-        return Ok(());
-    }
-    if assign_on_the_spot(op, &mut dst, &rhs) {
         return Ok(());
     }
     with_number!("binary", dst.dtype(), T => {
@@ -61,19 +56,6 @@ pub(super) fn binary_assign(op: BinaryOp, mut dst: Dst, rhs: Src) -> Result<()> 
         low_precision::binary(op, Binary::InPlace(rhs, dst));
     });
     Ok(())
-}
-
-/// Changes a few dense numbers by as many. `false`, and nothing is written, if they are others.
-fn assign_on_the_spot(op: BinaryOp, dst: &mut Dst, rhs: &Src) -> bool {
-    let (own, other, dtype) = (dst.layout(), rhs.layout(), dst.dtype());
-    let count = own.shape().elem_count();
-    let fit = (1..=FEW).contains(&count) && own.shape() == other.shape() && rhs.dtype() == dtype;
-    if !fit || !own.is_contiguous() || !other.is_contiguous() {
-        return false;
-    }
-    let size = dtype.size_in_bytes();
-    let part = |layout: &Layout| layout.offset() * size..(layout.offset() + count) * size;
-    few::assign(op, dtype, &rhs.bytes[part(other)], &mut dst.bytes[part(own)])
 }
 
 pub(super) fn copy(src: Src, dst: Dst) -> Result<()> {

@@ -206,37 +206,6 @@ fn binary_kernels_match_plain_loops_on_any_layout() {
     }
 }
 
-/// To the last bit, and what lies beside them stays as it is.
-#[test]
-fn a_few_numbers_changed_on_the_spot_are_those_of_the_function() {
-    let mut draw = Draw::new(24);
-    let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
-    for dtype in NUMBERS {
-        let mut value = |_: f64| match draw.below(3) {
-            0 => SPECIAL[draw.below(SPECIAL.len())],
-            _ => draw.value(dtype),
-        };
-        for &op in BinaryOp::ALL.iter().filter(|op| dtype.is_float() || op.domain() != Domain::Float) {
-            for count in 1..=FEW + 1 {
-                let mut rhs = Array::new(dtype, &[count]).map(&mut value);
-                let mut target = Array::new(dtype, &[count + 2]).map(&mut value);
-                let (whole, mut wanted) = (target.layout, target.values());
-                target.layout = whole.narrow(0, 1, count).expect("inside");
-                let mut made = Array::new(dtype, &[count]);
-                run(&Kernel::Binary { op, lhs: target.view(), rhs: rhs.view(), dst: made.view() }).expect("numbers");
-                run(&Kernel::BinaryAssign { op, dst: target.view(), rhs: rhs.view() }).expect("numbers");
-                target.layout = whole;
-                wanted[1..=count].copy_from_slice(&made.values());
-                let found = target.values();
-                assert!(
-                    found.iter().zip(&wanted).all(|(a, b)| same(a, b)),
-                    "{op:?} {dtype}: {found:?}, not {wanted:?}"
-                );
-            }
-        }
-    }
-}
-
 #[test]
 fn an_operation_in_place_leaves_elements_outside_its_view_alone() {
     let mut array = Array::of(DType::F32, &[4, 6], &[1.0]);
