@@ -30,6 +30,19 @@ pub fn count_bytes(bytes: usize) {
     crate::device::host::pool::discount(bytes);
 }
 
+/// Nodes that the tables which this thread keeps for walks of gradients have room for.
+pub fn room_of_walks() -> usize {
+    crate::ops::grad::backward::room()
+}
+
+/// As [`npz::encode`](crate::npz::encode), in the long form where a size is above `short_max`.
+///
+/// # Errors
+/// As there.
+pub fn encode_npz(arrays: &[(&str, &Proxy)], short_max: u64) -> crate::Result<Vec<u8>> {
+    crate::io::npz::encode_with(arrays, short_max)
+}
+
 /// Pins one array, reads its metadata, lets go.
 #[inline]
 pub fn resolve(array: &Proxy) -> usize {

@@ -122,7 +122,7 @@ pub fn encode<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)]) -> Result<Vec<
 }
 
 #[track_caller]
-fn encode_with<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)], short_max: u64) -> Result<Vec<u8>> {
+pub(crate) fn encode_with<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)], short_max: u64) -> Result<Vec<u8>> {
     let mut out = Output::new(Cursor::new(Vec::new()), None);
     NpzArchive::new(&mut out, short_max).all(arrays)?;
     Ok(out.into_inner().into_inner())
@@ -585,21 +585,4 @@ fn long_field(values: &[u64]) -> Vec<u8> {
         values.iter().for_each(|value| field.extend_from_slice(&value.to_le_bytes()));
     }
     field
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn archives_in_the_long_form_are_read() -> Result<()> {
-        let a = Tensor::arange(0f32, 5., &Device::Cpu)?;
-        for short_max in [0, 100, 300, 500] {
-            let bytes = encode_with(&[("a", &a), ("b", &a.neg()?)], short_max)?;
-            let arrays = decode(&bytes, &Device::Cpu)?;
-            assert_eq!(arrays.len(), 2);
-            assert_eq!(arrays[1].1.to_vec1::<f32>()?, [0., -1., -2., -3., -4.]);
-        }
-        Ok(())
-    }
 }

@@ -142,3 +142,5 @@ pub use watch::{Frame, FrameRow, Watch, frame, watch};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod tests;

@@ -113,30 +113,3 @@ impl Visitor<'_> for RowVisitor {
         found.map(|row| Row(row.2)).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &expected))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_candle_and_of_the_files_that_it_reads() {
-        let read = |text: &str| serde_json::from_str::<Activation>(text).map_err(|error| error.to_string());
-        for (number, row) in ROWS.iter().enumerate() {
-            let text = match row.2 {
-                Activation::Elu(_) | Activation::LeakyRelu(_) => format!("{{\"{}\":0.0}}", row.0),
-                _ => format!("\"{}\"", row.0),
-            };
-            assert_eq!(serde_json::to_string(&row.2).ok(), Some(text.clone()));
-            assert_eq!(read(&text), Ok(row.2));
-            let Row(counted) = RowVisitor.visit_u64::<serde_json::Error>(number as u64).expect("a row");
-            assert_eq!(counted, row.2);
-        }
-        assert_eq!(read("\"gelu_new\""), Ok(Activation::NewGelu));
-        assert_eq!(read("\"gelu_pytorch_tanh\""), Ok(Activation::GeluPytorchTanh));
-        assert_eq!(read("{\"leakyrelu\":0.25}"), Ok(Activation::LeakyRelu(0.25)));
-        for wrong in ["\"Gelu\"", "\"elu\"", "{\"relu\":1.0}", "3", "\"gelu_erf\""] {
-            assert!(read(wrong).is_err(), "{wrong}");
-        }
-        assert!(read("\"tanh\"").is_err_and(|why| why.contains("unknown variant `tanh`, expected one of `gelu`")));
-    }
-}

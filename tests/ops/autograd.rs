@@ -363,3 +363,19 @@ fn random_initial_values_make_variables_like_any_other() {
         }
     });
 }
+
+#[test]
+#[cfg_attr(miri, ignore)]
+fn a_large_walk_leaves_no_table_that_each_small_one_clears() {
+    /// What a thread keeps in any case.
+    const ROOM: usize = 1 << 16;
+    let walked = |steps: usize| {
+        let x = var(&Device::Cpu, &[1.]);
+        let y = (0..steps).try_fold(x.as_tensor().clone(), |y, _| y.affine(1., 1.)).unwrap();
+        y.backward().unwrap();
+        ndgc::bench::room_of_walks()
+    };
+    assert!(walked(2 * ROOM) > ROOM, "the next such walk uses it again");
+    assert!(walked(1) <= ROOM);
+    gc::collect();
+}

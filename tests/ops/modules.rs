@@ -5,6 +5,8 @@ use ndgc::{
     Context, CpuStorage, CustomOp1, CustomOp2, DType, Device, Error, InplaceOp1, Layout, NdManager, Result, Shape,
     Tensor, Var, checkpoint, gc, graph_report, node_count,
 };
+use serde_core::de::value::EnumAccessDeserializer;
+use serde_core::de::{Deserialize, DeserializeSeed, EnumAccess, Error as _, IntoDeserializer, VariantAccess, Visitor};
 
 use crate::ops::support::{alone, each, error, f64s, values};
 
@@ -300,4 +302,81 @@ fn caches_grow_turn_and_forget() {
         assert_eq!(values::<f32>(&round.append(&at(5, 11)).unwrap()), [5., 6., 7., 8., 9., 10.]);
         assert_eq!(values::<f32>(&round.current_data().unwrap().unwrap()), [7., 8., 9., 10.]);
     });
+}
+
+/// An activation in a format without names: its number, and 0 where it has one of its own.
+struct Numbered(u64);
+
+impl<'de> EnumAccess<'de> for Numbered {
+    type Error = serde_json::Error;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> std::result::Result<(V::Value, Self), Self::Error> {
+        Ok((seed.deserialize(self.0.into_deserializer())?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Numbered {
+    type Error = serde_json::Error;
+
+    fn unit_variant(self) -> std::result::Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> std::result::Result<T::Value, Self::Error> {
+        seed.deserialize(0f64.into_deserializer())
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> std::result::Result<V::Value, Self::Error> {
+        Err(serde_json::Error::custom("a list"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> std::result::Result<V::Value, Self::Error> {
+        Err(serde_json::Error::custom("fields"))
+    }
+}
+
+#[test]
+fn activations_have_the_names_and_numbers_of_candle_and_of_the_files_that_it_reads() {
+    use nn::Activation::{
+        Elu, Gelu, GeluPytorchTanh, HardSigmoid, HardSwish, LeakyRelu, Mish, NewGelu, Relu, Relu2, Relu6, Sigmoid,
+        Silu, Swiglu, Swish,
+    };
+    let read = |text: &str| serde_json::from_str::<nn::Activation>(text).map_err(|error| error.to_string());
+    let rows = [
+        (Gelu, "\"gelu\""),
+        (NewGelu, "\"newgelu\""),
+        (Relu, "\"relu\""),
+        (Relu2, "\"relu2\""),
+        (Relu6, "\"relu6\""),
+        (Silu, "\"silu\""),
+        (Sigmoid, "\"sigmoid\""),
+        (HardSigmoid, "\"hardsigmoid\""),
+        (Swiglu, "\"swiglu\""),
+        (Swish, "\"swish\""),
+        (Mish, "\"mish\""),
+        (HardSwish, "\"hardswish\""),
+        (Elu(0.0), "{\"elu\":0.0}"),
+        (LeakyRelu(0.0), "{\"leakyrelu\":0.0}"),
+        (GeluPytorchTanh, "\"gelupytorchtanh\""),
+    ];
+    for (number, (activation, text)) in rows.into_iter().enumerate() {
+        assert_eq!(serde_json::to_string(&activation).unwrap(), text);
+        assert_eq!(read(text), Ok(activation));
+        let counted = nn::Activation::deserialize(EnumAccessDeserializer::new(Numbered(number as u64))).unwrap();
+        assert_eq!(counted, activation);
+    }
+    let beyond = nn::Activation::deserialize(EnumAccessDeserializer::new(Numbered(rows.len() as u64)));
+    assert!(beyond.unwrap_err().to_string().contains("below 15"));
+    assert_eq!(read("\"gelu_new\""), Ok(NewGelu));
+    assert_eq!(read("\"gelu_pytorch_tanh\""), Ok(GeluPytorchTanh));
+    assert_eq!(read("{\"leakyrelu\":0.25}"), Ok(LeakyRelu(0.25)));
+    for wrong in ["\"Gelu\"", "\"elu\"", "{\"relu\":1.0}", "3", "\"gelu_erf\""] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    assert!(read("\"tanh\"").is_err_and(|why| why.contains("unknown variant `tanh`, expected one of `gelu`")));
 }

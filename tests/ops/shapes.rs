@@ -244,7 +244,7 @@ fn triangles_have_the_bits_of_what_they_keep_and_zeros_beside() {
 #[test]
 fn gradients_of_triangles_are_triangles() {
     each(|device| {
-        let x = ndgc::Var::new(&[[1f32, f32::NAN, 2.], [3., 4., f32::INFINITY]], device).unwrap();
+        let x = ndgc::Var::new([[1f32, f32::NAN, 2.], [3., 4., f32::INFINITY]], device).unwrap();
         let weights = Tensor::new([[1f32, 2., 3.], [4., 5., 6.]], device).unwrap();
         let of = |y: Tensor| {
             let grads = y.mul(&weights).unwrap().sum_all().unwrap().backward().unwrap();

@@ -1,7 +1,10 @@
 //! Nodes and their ends.
 
 use super::*;
-use crate::{ResetPolicy, Workspace, WorkspaceConfig};
+use crate::memory::workspace::{
+    Workspace,
+    config::{ResetPolicy, WorkspaceConfig},
+};
 
 #[test]
 fn the_node_of_a_workspace_ends_with_it_and_its_last_byte() {

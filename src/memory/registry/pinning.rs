@@ -403,7 +403,12 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::memory::{proxy::Proxy, threads::with_context};
+    use crate::memory::{
+        proxy::Proxy,
+        storage::writing::claim,
+        tests::{view, with_array, zeros},
+        threads::with_context,
+    };
 
     fn is_guarded(array: &Proxy) -> bool {
         slot(array.key().index()).core.state() & GUARDED != 0
@@ -413,20 +418,18 @@ mod tests {
     /// them: through a view, which it asks for.
     #[test]
     fn who_does_not_ask_is_told_before_another_thread_writes() -> Result<()> {
-        let array = Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?;
-        let view = array.narrow(0, 0, 2)?;
+        let array = zeros(4);
+        let view = view(&array)?;
         assert!(!is_guarded(&array) && is_guarded(&view));
         let ((writes, is_written), (go_on, may_go_on)) = (channel(), channel());
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                with_context(|context| {
-                    let pins = pin(context, "test", [view.key()], false).map_err(Error::from)?;
-                    let [target] = pins.arrays();
-                    let writing = target.storage.write(context, "test", &target)?.expect("nobody reads");
+                with_array(&view, |context, target| {
+                    let writing = target.storage.write(context, "test", target)?.expect("nobody reads");
                     let _ = writes.send(());
                     let _ = may_go_on.recv();
                     drop(writing);
-                    Ok::<_, Error>(())
+                    Ok(())
                 })
             });
             is_written.recv().expect("the other thread writes");
@@ -443,22 +446,17 @@ mod tests {
     /// in its way as any reader.
     #[test]
     fn who_does_not_ask_is_told_before_bytes_become_another_threads_own() -> Result<()> {
-        let array = Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?;
-        let view = array.narrow(0, 0, 2)?;
+        let array = zeros(4);
+        let view = view(&array)?;
         let ((claims, is_claimed), (go_on, may_go_on)) = (channel(), channel());
         std::thread::scope(|scope| {
             let other = scope.spawn(move || {
-                with_context(|context| {
-                    let pinned = pin(context, "test", [view.key()], false).map_err(Error::from)?;
-                    let [target] = pinned.arrays();
-                    let storage = target.storage.clone();
-                    drop(pinned);
-                    crate::memory::storage::writing::claim(context, &[storage]);
-                    let _ = claims.send(());
-                    let _ = may_go_on.recv();
-                    let pinned = pin(context, "test", [view.key()], false).map_err(Error::from)?;
-                    let [target] = pinned.arrays();
-                    target.storage.write(context, "test", &target).map(|writing| writing.is_some())
+                let storage = with_array(&view, |_, target| Ok(target.storage.clone()))?;
+                with_context(|context| claim(context, &[storage]));
+                let _ = claims.send(());
+                let _ = may_go_on.recv();
+                with_array(&view, |context, target| {
+                    target.storage.write(context, "test", target).map(|writing| writing.is_some())
                 })
             });
             is_claimed.recv().expect("the other thread claims");
@@ -486,12 +484,12 @@ mod tests {
     /// What an array has after an exchange may be another thread's, or other arrays' too.
     #[test]
     fn an_exchanged_array_asks() -> Result<()> {
-        let (array, other) = (
-            Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?,
-            Proxy::ones(3, crate::DType::F32, &crate::Device::Cpu)?,
-        );
-        let view = other.narrow(0, 0, 2)?;
-        array.intern(other)?;
+        let (array, other) = (zeros(4), zeros(3));
+        let view = view(&other)?;
+        let body = with_array(&other, |_, other| {
+            Ok(OwnedArray { dtype: other.dtype, layout: *other.layout, storage: other.storage.clone(), node: None })
+        })?;
+        with_context(|context| exchange(context, "test", array.key(), body))?;
         assert!(is_guarded(&array) && is_guarded(&view));
         Ok(())
     }
