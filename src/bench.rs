@@ -1,5 +1,5 @@
-//! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not
-//! part of the interface.
+//! Doors for the benchmarks and the tests: single steps of the runtime, and what else is not seen from outside. Not part
+//! of the interface.
 
 use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape, work};
 use crate::device::{

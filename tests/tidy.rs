@@ -62,6 +62,17 @@ fn library() -> Vec<PathBuf> {
     LAYERS.iter().flat_map(|(folder, _)| sources(folder)).collect()
 }
 
+/// The program of the tests beside the code ends with `array` (`src/lib.rs`): above it none would ever run.
+#[test]
+fn no_test_stands_beside_code_that_its_program_leaves_out() {
+    let lower = ["src/base/", "src/device/", "src/memory/", "src/array/"];
+    for path in sources("src").into_iter().filter(|path| !lower.iter().any(|layer| relative(path).starts_with(layer))) {
+        let text = read(&path);
+        let found = ["#[test]", "cfg(test)", "cfg(all(test"].into_iter().find(|word| text.contains(word));
+        assert!(found.is_none(), "{}: a test here never runs", relative(&path));
+    }
+}
+
 #[test]
 fn networks_and_files_use_what_users_can_use() {
     for path in ["src/nn", "src/io", "src/train"].into_iter().flat_map(sources) {

@@ -93,7 +93,7 @@ fn triangle_on_host(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Option<P
                 line[kept.end * size..].fill(0);
             }
         }
-        let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(triangle(Call::here(call.op), grad, k, op)?)));
+        let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(triangle(call, grad, k, op)?)));
         adopt(call, context, out, x, node).map(Some)
     })
 }

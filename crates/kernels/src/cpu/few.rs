@@ -93,9 +93,7 @@ fn mapped_wider<N: LowPrecision<Compute: Pod>>(
     f: fn(Map, Numbers<'_>) -> Result<()>,
 ) -> Result<()> {
     let count = numbers.dst.len() / size_of::<N>();
-    let (mut own, mut wide, mut images) = ([N::zeroed(); FEW], [N::Compute::ZERO; FEW], [N::Compute::ZERO; FEW]);
-    cast_slice_mut(&mut own[..count]).copy_from_slice(numbers.src);
-    N::widen(&own[..count], &mut wide[..count]);
+    let (wide, mut images, mut own) = (wide::<N>(numbers.src, count), [N::Compute::ZERO; FEW], [N::zeroed(); FEW]);
     let src = cast_slice(&wide[..count]);
     f(low_precision::rounded::<N>(map), Numbers { src, dst: cast_slice_mut(&mut images[..count]) })?;
     N::narrow(&images[..count], &mut own[..count]);

@@ -1,0 +1,3 @@
+//! ndgc's layers under candle-nn's name.
+
+pub use ndgc::nn::*;
