@@ -1,5 +1,5 @@
-//! Doors for the benchmarks and the tests: single steps of the runtime, and what else is not seen from outside. Not part
-//! of the interface.
+//! Doors for the benchmarks and the tests: single steps of the runtime, and what else is not seen from outside. Not
+//! part of the interface.
 
 use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape, work};
 use crate::device::{
