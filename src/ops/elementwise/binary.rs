@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::device::{
     cpu::few,
-    kernel::{BinaryOp, Kernel, UnaryOp},
+    kernel::{BinaryOp, Kernel, UnaryOp, View},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -99,25 +99,30 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         let layout = dense(left, &mut own);
         let mut storage = allocate(context, call.op, of_x.device(), dtype, layout.shape(), false)?;
         if !on_the_spot(op, (x, left), (y, right), &mut storage) {
-            by_kernel(op, (of_x, left), (of_y, right), dtype, (&storage, layout))?;
+            by_kernel(
+                |[lhs, rhs, dst]| Kernel::Binary { op, lhs, rhs, dst },
+                (of_x, left),
+                (of_y, right),
+                dtype,
+                (&storage, dtype, layout),
+            )?;
         }
         let node = if is_recorded(&x) || is_recorded(&y) { node_of_result(call, op, x, y) } else { None };
         adopt_parts(call, context, Parts { dtype, layout, storage, node }, a)
     })
 }
 
-/// The way of more than a few numbers. Apart, so that few need no room for it.
+/// The way of more than a few elements. Apart, so that few need no room for it.
 #[inline(never)]
-fn by_kernel(
-    op: BinaryOp,
+pub(crate) fn by_kernel(
+    kernel: impl for<'v> FnOnce([View<'v>; 3]) -> Kernel<View<'v>>,
     (of_x, left): (BufferRef<'_>, &Layout),
     (of_y, right): (BufferRef<'_>, &Layout),
     dtype: DType,
-    (out, layout): (&Storage, &Layout),
+    (out, of_out, layout): (&Storage, DType, &Layout),
 ) -> Result<()> {
     let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
-    let dst = output_view(out, dtype, layout);
-    launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })
+    launch(of_x.device(), &kernel([lhs, rhs, output_view(out, of_out, layout)]))
 }
 
 /// The node of a result. Apart, and with copies of the operands, so that where nothing is recorded they need no place

@@ -8,18 +8,17 @@ use crate::device::{
 use crate::memory::{
     proxy::Proxy,
     registry::{Parts, Pinned},
-    storage::{BufferRef, Storage},
+    storage::Storage,
 };
 use crate::ops::{
     call::{
         check,
         exec::{
             adopt_parts, allocate, dense, dense_part, device, enter, few_bytes, launch, output_view, pin, record, view,
-            view_of,
         },
     },
     elementwise::{
-        binary::broadcast_layouts,
+        binary::{broadcast_layouts, by_kernel},
         scalar::{TensorOrScalar, with_operand},
     },
     index::select::readable,
@@ -46,24 +45,16 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
         let layout = dense(left, &mut own);
         let mut storage = allocate(context, call.op, of_x.device(), dtype, layout.shape(), false)?;
         if !on_the_spot(op, (x, left), (y, right), &mut storage) {
-            by_kernel(op, (of_x, left), (of_y, right), x.dtype, (&storage, layout))?;
+            by_kernel(
+                |[lhs, rhs, dst]| Kernel::Compare { op, lhs, rhs, dst },
+                (of_x, left),
+                (of_y, right),
+                x.dtype,
+                (&storage, dtype, layout),
+            )?;
         }
         adopt_parts(call, context, Parts { dtype, layout, storage, node: None }, a)
     })
-}
-
-/// The way of more than a few elements. Apart, so that few need no room for it.
-#[inline(never)]
-fn by_kernel(
-    op: CmpOp,
-    (of_x, left): (BufferRef<'_>, &Layout),
-    (of_y, right): (BufferRef<'_>, &Layout),
-    dtype: DType,
-    (out, layout): (&Storage, &Layout),
-) -> Result<()> {
-    let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
-    let dst = output_view(out, DType::U8, layout);
-    launch(of_x.device(), &Kernel::Compare { op, lhs, rhs, dst })
 }
 
 /// Compares a few dense elements of the host without a kernel. `false` if the operands are others.
