@@ -405,12 +405,13 @@ fn in_all(manager: &NdManager) -> [u64; 3] {
     [total, total - charged, arrays]
 }
 
-/// A manager is charged before the one above it, and told later that bytes are free, so that at no time a parent has
-/// bytes that its children have not. What moves among these counts with both for a moment, and their parent does not
+/// A manager is charged before the one above it, and told before it that bytes are free: of each thread one array may
+/// be free below and not yet above. What moves among these counts with both for a moment, and their parent does not
 /// notice. Figures that only grow show it, though they are not read at one time.
 #[test]
 fn children_add_up_to_their_parent_while_others_make_move_and_drop() {
     const ROUNDS: usize = 20_000;
+    const MOST_BYTES: u64 = 900;
     switched(true, |device| {
         if !device.is_cpu() {
             return;
@@ -423,7 +424,7 @@ fn children_add_up_to_their_parent_while_others_make_move_and_drop() {
         let work = |own: usize| {
             let (mut state, mut held) = ((own as u64 + 1) * 0x9E37_79B9, Vec::new());
             for _ in 0..ROUNDS {
-                let size = 1 + draw(&mut state, 900);
+                let size = 1 + draw(&mut state, MOST_BYTES);
                 held.push((bytes(&children[own], size as usize).unwrap(), own, size));
                 let at = draw(&mut state, held.len() as u64) as usize;
                 if draw(&mut state, 2) == 0 {
@@ -445,7 +446,8 @@ fn children_add_up_to_their_parent_while_others_make_move_and_drop() {
                 let [a, b] = children.each_ref().map(in_all);
                 let moved = moved.load(Ordering::SeqCst);
                 let after = in_all(&parent);
-                assert!(a[1] + b[1] <= after[1] + moved, "free: {a:?} and {b:?}, {moved} moved, {after:?} above");
+                let free = after[1] + moved + 2 * MOST_BYTES;
+                assert!(a[1] + b[1] <= free, "free: {a:?} and {b:?}, {moved} moved, {after:?} above");
                 // Where writes are seen in their order, which nobody needs of these.
                 if cfg!(target_arch = "x86_64") {
                     assert!(before[0] <= a[0] + b[0], "charged: {before:?} above, {a:?} and {b:?}");
