@@ -1,5 +1,6 @@
-//! What limits and sight cost: an array made and dropped under budgets, a request that a step of the ladder saves,
-//! collections that come by themselves, what is counted of an array, an operation that is noted, a timeline written.
+//! What limits and sight cost: an array made and dropped under budgets and limits, a request that a step of the ladder
+//! saves, collections that come by themselves, what is counted of an array, an operation that is noted, a timeline
+//! written.
 //!
 //! ```text
 //! cargo bench --bench memory
@@ -46,6 +47,18 @@ fn budgets(criterion: &mut Criterion) {
 
 fn zeros(bytes: usize) -> Tensor {
     Tensor::zeros(bytes, DType::U8, &Device::Cpu).expect("memory")
+}
+
+/// An array of a device without a limit, with one that is far, and with one that is near.
+fn limits(criterion: &mut Criterion) {
+    let _on = gc::scoped(true);
+    let mut group = criterion.benchmark_group("limit");
+    for (name, room) in [("none", None), ("far", Some(1 << 30)), ("near", Some(1 << 10))] {
+        let room = room.map(|room: u64| Device::Cpu.memory().active + room);
+        let before = Device::Cpu.set_limit(room);
+        group.bench_function(BenchmarkId::new("made and dropped", name), |bench| bench.iter(|| black_box(zeros(16))));
+        Device::Cpu.set_limit(before);
+    }
 }
 
 /// A request of 2 MiB, where there is room for 3.
@@ -272,5 +285,5 @@ fn trace(criterion: &mut Criterion) {
     memory::clear_trace();
 }
 
-criterion_group!(benches, budgets, ladder, gc_window, stats, trace);
+criterion_group!(benches, budgets, limits, ladder, gc_window, stats, trace);
 criterion_main!(benches);

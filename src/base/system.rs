@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use std::io::Read as _;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -177,16 +178,31 @@ fn configured(name: libc::c_int) -> Option<u64> {
     u64::try_from(answer).ok()
 }
 
-/// Bytes of memory that the process may have: the machine's, or what its control group may have, as in a container.
+/// Bytes of the machine's memory, and of what the process's control group may have, as in a container, if that is less.
 /// Read once.
 #[cfg(target_os = "linux")]
-pub(crate) fn physical_bytes() -> Option<u64> {
-    static BYTES: OnceLock<Option<u64>> = OnceLock::new();
+fn memory_bytes() -> Option<(u64, Option<u64>)> {
+    static BYTES: OnceLock<Option<(u64, Option<u64>)>> = OnceLock::new();
     *BYTES.get_or_init(|| {
         let machine = configured(libc::_SC_PHYS_PAGES)?.checked_mul(configured(libc::_SC_PAGESIZE)?)?;
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Some(group_limit(&groups, "/sys/fs/cgroup".as_ref()).map_or(machine, |limit| limit.min(machine)))
+        Some((machine, group_limit(&groups, "/sys/fs/cgroup".as_ref()).filter(|&limit| limit < machine)))
     })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn memory_bytes() -> Option<(u64, Option<u64>)> {
+    None
+}
+
+/// Bytes of memory that the process may have: the machine's, or what its control group may have, as in a container.
+pub(crate) fn physical_bytes() -> Option<u64> {
+    memory_bytes().map(|(machine, group)| group.unwrap_or(machine))
+}
+
+/// Bytes of memory that the process's control group may have, if that is less than the machine has.
+pub(crate) fn group_bytes() -> Option<u64> {
+    memory_bytes()?.1
 }
 
 /// The least limit on memory of the control groups that a process is in, and of those above them: `0::/path` in a line
@@ -210,15 +226,13 @@ fn group_limit(groups: &str, root: &std::path::Path) -> Option<u64> {
     groups.lines().filter_map(of_line).min()
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn physical_bytes() -> Option<u64> {
-    None
-}
-
 /// Bytes of memory that the process has resident.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_bytes() -> Option<u64> {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    // Without a heap that may be exhausted.
+    let mut text = [0; 128];
+    let count = std::fs::File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    let pages: u64 = str::from_utf8(&text[..count]).ok()?.split_whitespace().nth(1)?.parse().ok()?;
     pages.checked_mul(configured(libc::_SC_PAGESIZE)?)
 }
 

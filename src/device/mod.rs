@@ -472,8 +472,9 @@ impl Device {
     /// the limit before. What is kept for reuse goes back before a request is refused; what programs allocate
     /// themselves counts, and is not refused.
     ///
-    /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; of a CUDA device, the most
-    /// that the driver's pool may hold, since it was opened.
+    /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; without that, what the control
+    /// group of the process may have, as in a container, if that is less than the machine has, and else none. Of a
+    /// CUDA device the variable is the most that the driver's pool may hold, since it was opened.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Error, Tensor};

@@ -19,6 +19,7 @@ mod found;
 mod hierarchy;
 mod leaks;
 mod lending;
+mod limits;
 mod lines;
 mod pressure;
 mod reclaim;

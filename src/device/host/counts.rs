@@ -2,10 +2,11 @@
 //!
 //! `active` counts the bytes asked for. Each thread keeps a difference of at most 64 KiB to itself, so the sum
 //! over all threads is exact whenever it is read, and the peak is exact for one thread and at most 64 KiB off
-//! for each further one; with a limit set, every request is counted at once.
+//! for each further one. With a limit set, every request is counted at once; where what the threads keep to themselves
+//! may decide, they are asked, and none moves its difference meanwhile.
 //!
 //! Relaxed throughout: numbers that are summed, compared with a limit and reported; nobody reads other memory by them.
-//! A sum that is taken while another thread moves its difference may miss that.
+//! A sum for a report that is taken while another thread moves its difference may miss that.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -17,6 +18,8 @@ use crate::device::host::{mapped::mapped_bytes, store::store};
 /// The difference a thread keeps to itself.
 const DELTA_BYTES: i64 = 64 << 10;
 const NO_LIMIT: u64 = u64::MAX;
+/// One that admits everything but what a test wants refused.
+const REFUSING: u64 = NO_LIMIT - 1;
 
 /// Sums over all threads; all statistics, read by nobody for anything but reports and the limit.
 struct Totals {
@@ -49,6 +52,8 @@ pub(super) struct Share {
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
+/// The most that all shares may keep to themselves.
+static UNSEEN: AtomicI64 = AtomicI64::new(0);
 static FREE_SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
 
 impl Share {
@@ -56,7 +61,9 @@ impl Share {
         let free = FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         free.unwrap_or_else(|| {
             let share: &'static Share = Box::leak(Box::default());
-            SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+            let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+            shares.push(share);
+            UNSEEN.store(shares.len() as i64 * DELTA_BYTES, Ordering::Relaxed);
             share
         })
     }
@@ -85,19 +92,34 @@ impl Share {
     /// The thread ends. Under the lock that whoever sums holds: it may end a moment after who waited for it goes on.
     pub(super) fn give_back(&'static self) {
         let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle();
+        self.move_difference();
         drop(shares);
         FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
-    /// The bytes that this thread keeps to itself.
+    /// The bytes that this thread keeps to itself, or more: what was settled is read first.
     fn active(&self) -> i64 {
-        self.total.load(Ordering::Relaxed) - self.settled.load(Ordering::Relaxed)
+        // Acquire: pairs with the Release in `count_settled`.
+        let settled = self.settled.load(Ordering::Acquire);
+        self.total.load(Ordering::Relaxed) - settled
     }
 
-    /// Moves the difference to the common count.
+    /// Counts bytes in all of which the common count has those that there are.
+    fn count_settled(&self, bytes: i64) {
+        Share::add(&self.total, bytes);
+        // Release: pairs with the Acquire in `active`, which finds them in the total as well.
+        self.settled.store(self.settled.load(Ordering::Relaxed) + bytes, Ordering::Release);
+    }
+
+    /// Moves the difference to the common count. With a limit under the lock, so that whoever compares finds the bytes
+    /// in one of the two.
     #[cold]
     fn settle(&self) {
+        let _shares = is_limited().then(|| SHARES.lock().unwrap_or_else(PoisonError::into_inner));
+        self.move_difference();
+    }
+
+    fn move_difference(&self) {
         let delta = self.active();
         Share::add(&self.settled, delta);
         // First of the two, so that nobody who sums finds the bytes in both.
@@ -126,10 +148,14 @@ pub(super) fn read_limits_once() {
         if let Some(bytes) = limit_of("NDGC_MAX_BYTES") {
             COUNTS.limit.store(bytes, Ordering::Relaxed);
         }
-        if let Some(bytes) = limit_of("NDGC_MAX_PHYSICAL_BYTES") {
-            store(|store| store.physical_max = Some(bytes));
-        }
+        let physical = first_physical_limit(env::var("NDGC_MAX_PHYSICAL_BYTES").as_deref(), system::group_bytes());
+        store(|store| store.physical_max = physical);
     });
+}
+
+/// What is said, or what the control group may have: whoever passes that is killed, and told nothing.
+fn first_physical_limit(said: Option<&str>, group: Option<u64>) -> Option<u64> {
+    said.map_or(group, |text| parse_limit(text, system::physical_bytes()).flatten())
 }
 
 /// The bytes that a variable says, if it does.
@@ -157,8 +183,8 @@ pub(super) fn is_limited() -> bool {
 pub(super) enum Grant<'a> {
     /// There is no limit: it is counted here once it is served.
     Uncounted(&'a Share),
-    /// It is counted, and so many bytes are active with it.
-    Counted(i64),
+    /// Its bytes are counted, and so many are active with it.
+    Counted(Option<&'a Share>, i64),
 }
 
 impl Grant<'_> {
@@ -166,16 +192,23 @@ impl Grant<'_> {
     pub(super) fn take(self, bytes: usize) {
         match self {
             Grant::Uncounted(share) => share.charge(bytes),
-            Grant::Counted(active) => {
-                COUNTS.peak.fetch_max(active, Ordering::Relaxed);
-                COUNTS.total.fetch_add(bytes as i64, Ordering::Relaxed);
+            Grant::Counted(share, active) => {
+                if active > COUNTS.peak.load(Ordering::Relaxed) {
+                    COUNTS.peak.fetch_max(active, Ordering::Relaxed);
+                }
+                match share {
+                    Some(share) => share.count_settled(bytes as i64),
+                    None => {
+                        COUNTS.total.fetch_add(bytes as i64, Ordering::Relaxed);
+                    }
+                }
             }
         }
     }
 
     /// It was not.
     pub(super) fn give_back(self, bytes: usize) {
-        if let Grant::Counted(_) = self {
+        if let Grant::Counted(..) = self {
             COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed);
         }
     }
@@ -203,7 +236,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn refuse(n: u64, go_on: bool) -> u64 {
     REFUSE_ON.store(go_on, Ordering::Relaxed);
     REFUSE_IN.store(n, Ordering::Relaxed);
-    let (from, to) = if n > 0 { (NO_LIMIT, NO_LIMIT - 1) } else { (NO_LIMIT - 1, NO_LIMIT) };
+    let (from, to) = if n > 0 { (NO_LIMIT, REFUSING) } else { (REFUSING, NO_LIMIT) };
     let _ = COUNTS.limit.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     REFUSED.load(Ordering::Relaxed)
 }
@@ -217,19 +250,44 @@ fn is_refused() -> bool {
     refused
 }
 
-#[cold]
-fn grant_within<'a>(limit: u64, share: Option<&Share>, bytes: i64) -> Option<Grant<'a>> {
-    if is_refused() {
+fn grant_within(limit: u64, share: Option<&Share>, bytes: i64) -> Option<Grant<'_>> {
+    if REFUSE_IN.load(Ordering::Relaxed) > 0 && is_refused() {
         return None;
     }
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    grant_beside(most, share, bytes).or_else(|| grant_last(most, share, bytes))
+}
+
+/// As [`grant`] of a thread, where there is a limit, if it is so far that other threads need not be asked.
+pub(super) fn grant_far(share: &Share, bytes: usize) -> Option<Grant<'_>> {
+    // What is refused on purpose is refused once, by `grant_within`.
+    let limit = i64::try_from(COUNTS.limit.load(Ordering::Relaxed)).ok()?;
+    (REFUSE_IN.load(Ordering::Relaxed) == 0).then(|| grant_beside(limit, Some(share), bytes as i64))?
+}
+
+/// Grants what is within the limit whatever the threads keep to themselves.
+fn grant_beside(most: i64, share: Option<&Share>, bytes: i64) -> Option<Grant<'_>> {
+    let active = count_within(most.saturating_sub(UNSEEN.load(Ordering::Relaxed)), bytes)?;
+    Some(Grant::Counted(share, active + share.map_or(0, Share::active)))
+}
+
+/// As [`grant_within`], of bytes that may be the last ones.
+#[cold]
+fn grant_last(most: i64, share: Option<&Share>, bytes: i64) -> Option<Grant<'_>> {
+    let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(share) = share {
-        share.settle();
+        share.move_difference();
     }
-    // What other threads keep to themselves counts as well.
-    let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(sum(Share::active));
+    // Until they are counted below, what the others keep to themselves only becomes less.
+    count_within(most.saturating_sub(shares.iter().map(|share| share.active()).sum()), bytes)
+        .map(|active| Grant::Counted(share, active))
+}
+
+/// Counts bytes if there are not more than `most` with them: what there is then.
+fn count_within(most: i64, bytes: i64) -> Option<i64> {
     let with = |active: i64| active.checked_add(bytes).filter(|&now| now <= most);
     let before = COUNTS.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;
-    Some(Grant::Counted(before + bytes))
+    Some(before + bytes)
 }
 
 #[inline]
@@ -277,7 +335,7 @@ pub(crate) fn stats() -> MemoryStats {
         captured: 0,
         mapped: mapped_bytes(),
         pinned: 0,
-        limit: (limit < NO_LIMIT - 1).then_some(limit),
+        limit: (limit < REFUSING).then_some(limit),
         physical_limit: physical_limit(),
         hits: hits + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
         misses,
@@ -318,4 +376,18 @@ pub(crate) fn set_limit(bytes: Option<u64>) -> Option<u64> {
     read_limits_once();
     let before = COUNTS.limit.swap(bytes.unwrap_or(NO_LIMIT), Ordering::Relaxed);
     (before != NO_LIMIT).then_some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_limits_resident_memory_unless_something_else_is_said() {
+        let group = Some(4 << 30);
+        assert_eq!(first_physical_limit(None, group), group);
+        assert_eq!(first_physical_limit(None, None), None);
+        assert_eq!(first_physical_limit(Some("none"), group), None);
+        assert_eq!(first_physical_limit(Some("1g"), group), Some(1 << 30));
+    }
 }

@@ -161,9 +161,28 @@ impl Stock {
     /// As [`Stock::take`], counted for an array of so many bytes. A call, with all that it has and gives in registers.
     #[inline(never)]
     fn take_at_once(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
+        if counts::is_limited() {
+            return self.take_within(class, size, bytes);
+        }
         let block = self.take(class, size)?;
         self.share.charge(bytes);
         Some(block)
+    }
+
+    /// As [`Stock::take_at_once`], where there is a limit, and it is far.
+    #[cold]
+    fn take_within(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
+        let grant = counts::grant_far(self.share, bytes)?;
+        match self.take(class, size) {
+            Some(block) => {
+                grant.take(bytes);
+                Some(block)
+            }
+            None => {
+                grant.give_back(bytes);
+                None
+            }
+        }
     }
 
     #[inline]
@@ -247,10 +266,10 @@ pub(crate) fn discount(bytes: usize) {
 }
 
 /// Initialised bytes and the size of their block, for [`free`]: if they are some and few, this thread has a block in
-/// stock, and no limit is set. In line, so that the span goes from here to its place in registers.
+/// stock, and no limit is near. In line, so that the span goes from here to its place in registers.
 #[inline(always)]
 pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
-    if !(1..=SMALL_MAX).contains(&bytes) || counts::is_limited() {
+    if !(1..=SMALL_MAX).contains(&bytes) {
         return None;
     }
     let (class, size) = class_of(bytes);
