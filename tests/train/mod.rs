@@ -8,6 +8,7 @@ mod data;
 mod evaluation;
 mod evaluation_kinds;
 mod kept;
+mod left_out;
 mod mended;
 mod network_dl4j;
 mod network_failure;

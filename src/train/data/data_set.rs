@@ -9,7 +9,7 @@ use super::super::place::{called_here, of_call};
 /// A batch for networks with one input and one output: examples along the first axis of each array.
 ///
 /// A mask has one number for an example (`[n]` or `[n, 1]`), for a step of a series (`[n, t]`), or for each number of
-/// what it masks; what has 0 there does not count.
+/// what it masks; what has 0 there does not count, and may be anything: features of floats are 0 to a network there.
 ///
 /// Examples may have ids, which the caller chooses ([`DataSet::with_example_ids`]): they go where their examples go.
 ///

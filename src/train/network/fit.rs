@@ -86,7 +86,7 @@ impl Network {
         carries: bool,
     ) -> Result<f64> {
         let mgr = &self.training;
-        let features = self.prepared(features, mgr)?;
+        let features = self.prepared(features, feature_masks, mgr)?;
         let run = Run { features: &features, masks: feature_masks, mgr, training: true, again: false, carries };
         let labels = Labels { labels, masks: label_masks };
         let penalties = self.penalties()?;
@@ -192,15 +192,9 @@ impl Network {
         batch: &B,
         again: bool,
     ) -> Result<(Vec<(String, Tensor)>, f64)> {
-        let features = self.prepared(batch.features(), &self.training)?;
-        let run = Run {
-            features: &features,
-            masks: batch.features_masks(),
-            mgr: &self.training,
-            training: true,
-            again,
-            carries: false,
-        };
+        let (masks, mgr) = (batch.features_masks(), &self.training);
+        let features = self.prepared(batch.features(), masks, mgr)?;
+        let run = Run { features: &features, masks, mgr, training: true, again, carries: false };
         let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
         // What layers keep of the way forward is the network's.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

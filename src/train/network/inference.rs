@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::PoisonError;
 
-use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
+use ndgc::{DType, Error, Result, Shape, Tensor, Workspace, no_grad};
 
 use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
@@ -78,7 +78,7 @@ impl Network {
     #[track_caller]
     pub fn output_in(&self, features: &Tensor, workspace: &Workspace) -> Result<Tensor> {
         let outputs = no_grad(|| {
-            let features = self.prepared(std::slice::from_ref(features), &self.inference)?;
+            let features = self.prepared(std::slice::from_ref(features), &[], &self.inference)?;
             self.infer(&self.inferring(&features, &[], false), Place::In(workspace), false)
         });
         one(called_here(outputs)?)
@@ -109,7 +109,7 @@ impl Network {
     #[track_caller]
     pub fn outputs(&self, features: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         called_here(no_grad(|| {
-            let features = self.prepared(features, &self.inference)?;
+            let features = self.prepared(features, masks, &self.inference)?;
             self.infer(&self.inferring(&features, masks, false), Place::Detached, false)
         }))
     }
@@ -133,7 +133,7 @@ impl Network {
     #[track_caller]
     pub fn feed_forward(&self, features: &[Tensor], training: bool) -> Result<Vec<Tensor>> {
         called_here(no_grad(|| {
-            let features = self.prepared(features, &self.inference)?;
+            let features = self.prepared(features, &[], &self.inference)?;
             let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
             let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
             self.infer(&run, Place::Detached, true)
@@ -166,7 +166,7 @@ impl Network {
         let series = if one_step { features.unsqueeze(2)? } else { features.clone() };
         let mut before = self.memories();
         let outputs = no_grad(|| {
-            let features = self.prepared(&[series], &self.inference)?;
+            let features = self.prepared(&[series], &[], &self.inference)?;
             self.infer(&self.inferring(&features, &[], true), Place::Detached, false)
         });
         let y = outputs.and_then(one);
@@ -194,9 +194,14 @@ impl Network {
         Run { features, masks, mgr: &self.inference, training: false, again: false, carries }
     }
 
-    /// Features as the network needs them: floats in its type, in the form of the input, and of no manager, to which
-    /// results would belong too.
-    pub(super) fn prepared(&self, features: &[Tensor], mgr: &LayerWorkspaceMgr) -> Result<Few<Tensor>> {
+    /// Features as the network needs them: floats in its type, 0 where a mask leaves them out, in the form of the
+    /// input, and of no manager, to which results would belong too.
+    pub(super) fn prepared(
+        &self,
+        features: &[Tensor],
+        masks: &[Option<Tensor>],
+        mgr: &LayerWorkspaceMgr,
+    ) -> Result<Few<Tensor>> {
         let prepare = |place: usize, array: &Tensor| {
             let is_float = matches!(array.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16);
             let array = match array.is_attached() && !mgr.is_scoped_out(ArrayType::Activations) {
@@ -206,6 +211,10 @@ impl Network {
             // Half floats do not have all whole numbers.
             let casts = is_float && array.dtype() != self.config.dtype && !self.takes_indices(place);
             let array = if casts { array.to_dtype(self.config.dtype)? } else { array };
+            let array = match masks.get(place).and_then(Option::as_ref) {
+                Some(mask) if is_float => counted(array, mask)?,
+                _ => array,
+            };
             match self.config.inputs.get(place).and_then(|(_, input)| input.other_shape(array.dims())) {
                 Some(shape) => array.reshape(shape),
                 None => Ok(array),
@@ -307,7 +316,8 @@ impl Network {
     ) -> Result<Vec<R>> {
         no_grad(|| {
             let mgr = &self.inference;
-            let features = self.prepared(batch.features(), mgr)?;
+            let masks = batch.features_masks();
+            let features = self.prepared(batch.features(), masks, mgr)?;
             // All that the losses need lives side by side.
             let name = mgr.workspace_name(ArrayType::Input);
             let single = match (name, mgr.configuration(ArrayType::Input)) {
@@ -317,7 +327,6 @@ impl Network {
                 _ => mgr.clone(),
             };
             let _step = single.enter(ArrayType::Activations)?;
-            let masks = batch.features_masks();
             let run = Run { mgr: &single, training, again: true, ..self.inferring(&features, masks, false) };
             let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
             let mut all = Vec::with_capacity(self.outputs.len());
@@ -375,8 +384,9 @@ impl Network {
             let batch = batch?;
             let _batch = place.enter(ArrayType::Activations)?;
             let open = place.workspace_name(ArrayType::Activations).and_then(Workspace::find);
-            let features = self.prepared(batch.features(), &self.inference).map_err(|error| error.at(site))?;
-            let run = self.inferring(&features, batch.features_masks(), false);
+            let masks = batch.features_masks();
+            let features = self.prepared(batch.features(), masks, &self.inference).map_err(|error| error.at(site))?;
+            let run = self.inferring(&features, masks, false);
             let to = open.as_ref().filter(|space| space.is_open()).map_or(Place::Detached, Place::In);
             let outputs = no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?;
             // What is looked at by evaluations is not the workspace's affair.
@@ -540,6 +550,27 @@ fn look<B: Examples>(
     match batch.example_ids() {
         Some(ids) => evaluation.eval_with_ids(labels, output, mask, ids),
         None => evaluation.eval(labels, output, mask),
+    }
+}
+
+/// Features with 0 where their mask has 0, in an array that its handles own: 0 times a NaN that is there is NaN, in
+/// results and in gradients of weights. A mask that does not fit is for the layers to refuse.
+fn counted(features: Tensor, mask: &Tensor) -> Result<Tensor> {
+    let Some(shape) = shape_beside(mask.dims(), features.dims()) else { return Ok(features) };
+    // No workspace of the caller's takes it, and no manager: what is first has none, and results are its owner's.
+    let _out = Workspace::scope_out();
+    let zero = |dtype| Tensor::zeros((), dtype, features.device());
+    let left_out = zero(mask.dtype())?.broadcast_eq(mask)?.reshape(shape)?.broadcast_as(*features.shape())?;
+    left_out.where_cond(&zero(features.dtype())?.broadcast_as(*features.shape())?, &features)
+}
+
+/// The shape beside features of a mask of all their numbers, of examples (`[n]`, `[n, 1]`) or of steps (`[n, t]`).
+fn shape_beside(mask: &[usize], features: &[usize]) -> Option<Shape> {
+    match (mask, features) {
+        _ if mask == features => Some(features.into()),
+        (&[n] | &[n, 1], &[of, ..]) if n == of => [n, 1, 1, 1].get(..features.len()).map(Shape::from),
+        (&[n, t], &[of, _, steps]) if (n, t) == (of, steps) => Some((n, 1, t).into()),
+        _ => None,
     }
 }
 

@@ -1,0 +1,195 @@
+//! What does not count, whatever is there: steps and examples that a mask leaves out.
+
+use ndgc::train::{
+    Activation, Convolution2D, DataSet, Dense, Embedding, GlobalPooling, Gru, InputType, LastTimeStep, LayerConfig,
+    ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference,
+    ParallelWrapper, PoolingType, SelfAttention, SimpleRnn, TrainingMode, Updater,
+};
+use ndgc::{DType, Device, NdManager, Tensor, TensorExt};
+
+use super::both::both;
+use super::network_layers::{MODES, numbers, one_hot};
+
+fn of(all: &[f64], dims: &[usize]) -> Tensor {
+    Tensor::from_slice(all, dims, &Device::Cpu).unwrap()
+}
+
+fn values(array: &Tensor) -> Vec<f64> {
+    array.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap()
+}
+
+fn params(net: &Network) -> Vec<f64> {
+    net.params().flat_map(|(_, var)| values(&var.as_detached_tensor())).collect()
+}
+
+fn config() -> NetworkConfig {
+    NetworkConfig::builder().data_type(DType::F64).seed(5).updater(Updater::adam(0.05))
+}
+
+/// Four series of five steps: whole, and without steps at the end, in the middle, at the start.
+fn steps() -> Tensor {
+    let mask = [1., 1., 1., 1., 1., 1., 1., 1., 0., 0., 1., 0., 1., 0., 1., 0., 0., 1., 1., 1.];
+    of(&mask, &[4, 5])
+}
+
+/// The array, with this number where the mask has 0.
+fn with(array: &Tensor, mask: &Tensor, number: f64) -> Tensor {
+    array.masked_fill(&mask.eq(0f64).unwrap(), number).unwrap()
+}
+
+/// What is said of a batch and learned from it, to the last bit; all are numbers.
+#[track_caller]
+fn found(config: &NetworkConfig, batch: &DataSet) -> Vec<u64> {
+    let mut net = config.clone().build().unwrap();
+    let mut all = values(&net.output_masked(&batch.features, batch.features_mask.as_ref()).unwrap());
+    let list = ListDataSetIterator::new(vec![batch.clone()]);
+    let outputs = net.for_each_output(list.clone(), |_: &DataSet, output| {
+        all.extend(values(output));
+        Ok(())
+    });
+    outputs.unwrap();
+    all.extend(values(&net.score_examples(batch, false).unwrap()));
+    all.push(net.score_batch(batch, true).unwrap());
+    let (gradients, score) = net.compute_gradient_and_score(batch).unwrap();
+    all.extend(gradients.iter().flat_map(|(_, gradient)| values(gradient)));
+    all.extend([score, net.fit_batch(batch).unwrap()]);
+    net.fit(list).unwrap();
+    all.extend(params(&net));
+    assert!(all.iter().all(|number| number.is_finite()), "{all:?}");
+    all.into_iter().map(f64::to_bits).collect()
+}
+
+/// Broken by: 0 times NaN, in what recurrent layers, poolings and outputs make of a mask, and in gradients of weights.
+#[test]
+fn masked_steps_of_a_series_may_be_anything() {
+    both(|| {
+        let series = || config().input_type(InputType::recurrent(3));
+        let out = || OutputLayer::new(2, Loss::Mcxent);
+        let each: [LayerConfig; 6] = [
+            Lstm::new(4).into(),
+            Lstm::new(4).activation(Activation::HardTanh).into(), // by autograd
+            Gru::new(4).into(),
+            SimpleRnn::new(4).into(),
+            SelfAttention::new(4, 2).into(),
+            Dense::new(4).activation(Activation::Tanh).into(),
+        ];
+        let ends: [LayerConfig; 5] = [
+            LastTimeStep.into(),
+            GlobalPooling(PoolingType::Max).into(),
+            GlobalPooling(PoolingType::Avg).into(),
+            GlobalPooling(PoolingType::Sum).into(),
+            GlobalPooling(PoolingType::PNorm(2.)).into(),
+        ];
+        let mut cases: Vec<(NetworkConfig, bool)> = vec![(series().layer(out()), false)];
+        cases.extend(each.into_iter().map(|layer| (series().layer(layer).layer(out()), false)));
+        cases.extend(ends.into_iter().map(|layer| (series().layer(layer).layer(out()), true)));
+        cases.push((series().tbptt_length(2).layer(Lstm::new(4)).layer(Gru::new(3)).layer(out()), false));
+        let (mask, x) = (steps(), numbers(&[4, 3, 5]));
+        let wide = mask.unsqueeze(1).unwrap();
+        for (config, are_rows) in cases {
+            let dims: &[usize] = if are_rows { &[4, 2] } else { &[4, 2, 5] };
+            let labels = one_hot(dims);
+            let batch = |feature: f64, label: f64| {
+                let labels = if are_rows { labels.clone() } else { with(&labels, &wide, label) };
+                DataSet::with_masks(with(&x, &wide, feature), labels, Some(mask.clone()), None).unwrap()
+            };
+            for mode in MODES {
+                let config = config.clone().training_workspace_mode(mode).inference_workspace_mode(mode);
+                let config = config.validate_workspaces(true);
+                let wanted = found(&config, &batch(0., 0.));
+                for (feature, label) in [(f64::NAN, f64::INFINITY), (f64::NEG_INFINITY, f64::NAN)] {
+                    assert_eq!(found(&config, &batch(feature, label)), wanted, "{mode:?}, {feature}: {config:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn masked_examples_and_numbers_may_be_anything() {
+    both(|| {
+        let hidden = || Dense::new(4).activation(Activation::Tanh);
+        let out = || OutputLayer::new(2, Loss::Mcxent);
+        let rows = config().input_type(InputType::feed_forward(3)).layer(hidden()).layer(out());
+        let images = config().input_type(InputType::convolutional(2, 4, 4));
+        let images = images.layer(Convolution2D::new(3, (2, 2))).layer(out());
+        let words = config().input_type(InputType::feed_forward(1)).layer(Embedding::new(5, 3)).layer(out());
+        let examples = of(&[1., 0., 1., 0.], &[4]);
+        let cases: [(&NetworkConfig, Tensor, &[usize]); 3] = [
+            (&rows, numbers(&[4, 3]), &[4, 1]),
+            (&images, numbers(&[4, 2, 4, 4]), &[4, 1, 1, 1]),
+            (&words, of(&[3., 1., 0., 4.], &[4, 1]), &[4, 1]),
+        ];
+        for (config, x, wide) in cases {
+            let batch = |number: f64, mask: Tensor| {
+                let features = with(&x, &examples.reshape(wide).unwrap(), number);
+                let labels = with(&one_hot(&[4, 2]), &examples.reshape((4, 1)).unwrap(), number);
+                DataSet::with_masks(features, labels, Some(mask.clone()), Some(mask)).unwrap()
+            };
+            for mask in [examples.clone(), examples.reshape((4, 1)).unwrap()] {
+                let wanted = found(config, &batch(0., mask.clone()));
+                assert_eq!(found(config, &batch(f64::NAN, mask)), wanted, "{config:?}");
+            }
+        }
+        // A number for each of the features: what is left out of an example counts as 0.
+        let (x, mask) = (numbers(&[4, 3]), of(&[1., 0., 1., 1., 1., 1., 0., 0., 0., 1., 1., 0.], &[4, 3]));
+        let batch = |number| DataSet::with_masks(with(&x, &mask, number), one_hot(&[4, 2]), Some(mask.clone()), None);
+        assert_eq!(found(&rows, &batch(f64::NAN).unwrap()), found(&rows, &batch(0.).unwrap()));
+    });
+}
+
+/// Of several inputs each has its own mask. What a manager of the user's has is that afterwards, and no array more.
+#[test]
+fn masked_steps_of_one_input_among_several_may_be_anything() {
+    both(|| {
+        for mode in MODES {
+            let config = config().training_workspace_mode(mode).inference_workspace_mode(mode);
+            let config = config.add_input("row", InputType::feed_forward(2));
+            let config = config.add_input("series", InputType::recurrent(3)).add_layer("gru", Gru::new(4), &["series"]);
+            let config = config.add_layer("last", LastTimeStep, &["gru"]);
+            let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["last", "row"]);
+            let config = config.set_outputs(&["out"]);
+            let learned = |number: f64| {
+                let mut net = config.clone().build().unwrap();
+                let (mask, row) = (steps(), numbers(&[4, 2]));
+                let series = with(&numbers(&[4, 3, 5]), &mask.unsqueeze(1).unwrap(), number);
+                let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+                series.attach(&manager).unwrap();
+                let masks = vec![None, Some(mask)];
+                let batch = MultiDataSet::with_masks(vec![row, series], vec![one_hot(&[4, 2])], masks, vec![]).unwrap();
+                let mut all = vec![net.fit_batch(&batch).unwrap(), net.fit_batch(&batch).unwrap()];
+                all.extend(values(&net.outputs(&batch.features, &batch.features_masks).unwrap()[0]));
+                all.extend(params(&net));
+                assert_eq!(manager.array_count(), 1, "nothing of a step is the manager's");
+                manager.close().unwrap();
+                all
+            };
+            let (found, wanted) = (learned(f64::NAN), learned(0.));
+            assert!(found == wanted && found.iter().all(|number| number.is_finite()), "{mode:?}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn masked_steps_may_be_anything_for_several_workers() {
+    both(|| {
+        let config = config().input_type(InputType::recurrent(3)).layer(Lstm::new(4));
+        let config = config.layer(OutputLayer::new(2, Loss::Mcxent));
+        let (mask, x, labels) = (steps(), numbers(&[4, 3, 5]), one_hot(&[4, 2, 5]));
+        let features = |number: f64| with(&x, &mask.unsqueeze(1).unwrap(), number);
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let learned = |number: f64| {
+                let batch = DataSet::with_masks(features(number), labels.clone(), Some(mask.clone()), None).unwrap();
+                let wrapper = ParallelWrapper::builder(config.clone().build().unwrap()).training_mode(mode);
+                let mut wrapper = wrapper.build().unwrap();
+                wrapper.fit(ListDataSetIterator::new(vec![batch; 4])).unwrap();
+                params(&wrapper.into_model().unwrap())
+            };
+            let (found, wanted) = (learned(f64::NAN), learned(0.));
+            assert!(found == wanted && found.iter().all(|number| number.is_finite()), "{mode:?}: {found:?}");
+        }
+        let served = ParallelInference::builder(config.build().unwrap()).build().unwrap();
+        let answer = |number| values(&served.outputs(&[features(number)], &[Some(mask.clone())]).unwrap()[0]);
+        assert_eq!(answer(f64::NAN), answer(0.));
+    });
+}
