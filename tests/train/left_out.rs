@@ -1,11 +1,11 @@
-//! What does not count, whatever is there: steps and examples that a mask leaves out.
+//! What does not count, whatever is there: steps and examples that a mask leaves out, and batches without examples.
 
 use ndgc::train::{
     Activation, Convolution2D, DataSet, Dense, Embedding, GlobalPooling, Gru, InputType, LastTimeStep, LayerConfig,
     ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference,
-    ParallelWrapper, PoolingType, SelfAttention, SimpleRnn, TrainingMode, Updater,
+    ParallelWrapper, PoolingType, SelfAttention, SimpleRnn, TrainingListener, TrainingMode, Updater,
 };
-use ndgc::{DType, Device, NdManager, Tensor, TensorExt};
+use ndgc::{DType, Device, NdManager, Result, Tensor, TensorExt};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
@@ -191,5 +191,40 @@ fn masked_steps_may_be_anything_for_several_workers() {
         let served = ParallelInference::builder(config.build().unwrap()).build().unwrap();
         let answer = |number| values(&served.outputs(&[features(number)], &[Some(mask.clone())]).unwrap()[0]);
         assert_eq!(answer(f64::NAN), answer(0.));
+    });
+}
+
+/// No step is told to it.
+#[derive(Debug)]
+struct NoStep;
+
+impl TrainingListener for NoStep {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        panic!("step {} of no example", net.iteration())
+    }
+}
+
+/// Broken by: moments and penalties, which move parameters without a gradient too.
+#[test]
+fn a_batch_without_examples_is_no_step() {
+    both(|| {
+        for mode in MODES {
+            let config = config().weight_decay(0.1, true).l2(0.1).training_workspace_mode(mode);
+            let config = config.input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2, Loss::Mcxent));
+            let mut net = config.build().unwrap();
+            let nothing = DataSet::new(numbers(&[0, 3]), numbers(&[0, 2])).unwrap();
+            assert!(net.fit_batch(&nothing).unwrap().is_nan(), "there was no batch before");
+            let score = net.fit_batch(&DataSet::new(numbers(&[4, 3]), one_hot(&[4, 2])).unwrap()).unwrap();
+            let state = |net: &Network| -> Vec<f64> {
+                let kept = net.updater_state().unwrap();
+                params(net).into_iter().chain(kept.iter().flat_map(|(_, array)| values(array))).collect()
+            };
+            let before = state(&net);
+            net.add_listener(NoStep);
+            assert_eq!(net.fit_batch(&nothing).unwrap(), score);
+            net.fit(ListDataSetIterator::new(vec![nothing; 2])).unwrap();
+            assert_eq!((state(&net), net.score()), (before, score), "{mode:?}");
+            assert_eq!((net.iteration(), net.epoch()), (1, 1), "{mode:?}");
+        }
     });
 }

@@ -17,7 +17,8 @@ use super::workspaces::ArrayType;
 /// # Training
 impl Network {
     /// One step on a batch; a series longer than [`tbptt_length`](super::NetworkConfig::tbptt_length) is one step a
-    /// segment. Returns the score before the step: the mean of the losses, and penalties.
+    /// segment. Returns the score before the step: the mean of the losses, and penalties. A batch without examples is
+    /// no step: nothing changes, no listener is called, and the score is that of the batch before ([`Network::score`]).
     ///
     /// # Errors
     /// [`Error::Argument`](ndgc::Error::Argument) if arrays are missing,
@@ -27,6 +28,10 @@ impl Network {
     /// contiguous. Those of a listener, which is called after the step.
     #[track_caller]
     pub fn fit_batch<B: Examples>(&mut self, batch: &B) -> Result<f64> {
+        if batch.features().first().is_some_and(|first| first.dims().first() == Some(&0)) {
+            // It has nothing to learn from; penalties and what updaters keep would move parameters all the same.
+            return Ok(self.score);
+        }
         called_here(match self.segments(batch) {
             Some((length, steps)) => {
                 self.rnn_clear_previous_state();
