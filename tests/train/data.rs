@@ -201,6 +201,19 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
             assert_eq!(all.labels.to_vec2::<f32>().unwrap(), [[2., 3.], [5., 6.], [8., 9.]]);
             batches.reset().unwrap();
         }
+        // As Excel writes it; of a file that begins with a line of names, the mark goes with that.
+        for (text, skip) in
+            [("\u{feff}1,\"2\"\r\n3,4\r\n", 0), ("\u{feff}\r\n1,2\r\n\r\n3,4", 0), ("\u{feff}a,b\r\n1,2\n3,4", 1)]
+        {
+            let path = folder.put("marked", text);
+            let mut batches =
+                CsvDataSetIterator::new(&path, CsvLabels::None, 5).unwrap().with_skip_lines(skip).unwrap();
+            for _ in 0..2 {
+                let all = batches.next().unwrap().unwrap();
+                assert_eq!(all.features.to_vec2::<f32>().unwrap(), [[1., 2.], [3., 4.]], "{text:?}");
+                batches.reset().unwrap();
+            }
+        }
         for (text, labels, why) in [
             ("1,2\n3,x\n", CsvLabels::None, "line 2: column 1 has `x`"),
             ("1,2\n3\n", CsvLabels::None, "line 2: 1 columns, where the first row has 2"),
@@ -208,6 +221,7 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
             ("1,0.5\n", CsvLabels::Class { column: 1, classes: 3 }, "0.5 is none"),
             ("1,2\n", CsvLabels::Class { column: 2, classes: 3 }, "labels are looked for in column 2"),
             ("\u{fffd},2\n", CsvLabels::None, "no number"),
+            ("1,2\n\u{feff}3,4\n", CsvLabels::None, "no number"),
         ] {
             let path = folder.put("bad", text);
             let batches = CsvDataSetIterator::new(&path, labels, 5).unwrap();

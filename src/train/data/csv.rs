@@ -13,6 +13,9 @@ use super::arrays::check_batch;
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
 
+/// What some programs begin a file of UTF-8 with.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Which columns of a file are labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CsvLabels {
@@ -32,7 +35,8 @@ pub enum CsvLabels {
 /// Batches from a file whose lines are rows of numbers, in f32: `[n, columns]`. Holds one batch, however long the file
 /// is.
 ///
-/// Numbers may stand between quotation marks; empty lines are skipped. Every row has as many columns as the first.
+/// Numbers may stand between quotation marks; empty lines are skipped, and so is a byte order mark at the start, as in
+/// Excel's "CSV UTF-8". Lines end with `\n` or `\r\n`. Every row has as many columns as the first.
 ///
 /// ```
 /// # use ndgc::train::{CsvDataSetIterator, CsvLabels, DataIterator};
@@ -113,6 +117,9 @@ impl CsvDataSetIterator {
             self.text.clear();
             let read = self.file.read_line(&mut self.text);
             self.line += 1;
+            if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
+                self.text.remove(0);
+            }
             match read {
                 Ok(0) => return Ok(false),
                 Ok(_) if self.line > self.skip && !self.text.trim().is_empty() => return Ok(true),
