@@ -21,3 +21,4 @@ mod parallel;
 mod parallel_inference;
 mod parallel_network;
 mod predictions;
+mod settings;

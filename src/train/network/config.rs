@@ -187,7 +187,7 @@ impl NetworkConfig {
         self
     }
 
-    /// How the gradients of each layer are kept small; the threshold is for those that clip.
+    /// How the gradients of each layer are kept small; the threshold, at least 0, is for those that clip.
     pub fn gradient_normalization(mut self, normalization: GradientNormalization, threshold: f64) -> Self {
         self.normalization = (normalization, threshold);
         self
@@ -228,8 +228,8 @@ impl NetworkConfig {
         self
     }
 
-    /// Longer series are trained in segments of so many steps, each a step of the updater; states go on from one to the
-    /// next, gradients do not (truncated backpropagation through time).
+    /// Longer series are trained in segments of so many steps, at least 1, each a step of the updater; states go on
+    /// from one to the next, gradients do not (truncated backpropagation through time).
     ///
     /// ```
     /// use ndgc::train::{InputType, Loss, Lstm, NetworkConfig, OutputLayer};

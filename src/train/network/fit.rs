@@ -49,7 +49,7 @@ impl Network {
 
     /// The steps of a segment and of the whole series, where a batch is trained on in segments.
     pub(crate) fn segments<B: Examples>(&self, batch: &B) -> Option<(usize, usize)> {
-        let length = self.config.tbptt.filter(|&length| length > 0)?;
+        let length = self.config.tbptt?;
         let inputs = batch.features().iter().zip(&self.config.inputs);
         let mut series = inputs.filter(|(_, (_, kind))| matches!(kind, InputType::Recurrent { .. }));
         let &steps = series.next()?.0.dims().get(1..)?.last()?;

@@ -25,6 +25,7 @@ mod params;
 mod regularization;
 mod schedule;
 mod scratch;
+mod settings;
 mod updater;
 mod vertex;
 mod weight_init;

@@ -13,6 +13,7 @@ use super::super::place::called_here;
 use super::config::{NetworkConfig, OpConfig};
 use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind, SHARE, is_share};
 use super::regularization::{GradientNormalization, Regularization};
+use super::settings;
 use super::updater::Updater;
 use super::vertex::GraphVertex;
 use super::weight_init::WeightInit;
@@ -185,8 +186,9 @@ impl NetworkConfig {
     ///
     /// # Errors
     /// [`Error::Argument`] for a name that is missing or there twice, or is that of what an updater keeps (`0_W/M`), a
-    /// graph that is not one, a layer whose input does not fit, or a share of dropout that is none; as
-    /// [`Tensor::zeros`].
+    /// graph that is not one, a layer whose input does not fit, a share of dropout that is none, segments of no step,
+    /// or a number of an updater, a penalty or a threshold of gradients by which no step could be made, such as a
+    /// learning rate below 0 or NaN; as [`Tensor::zeros`].
     #[track_caller]
     pub fn build(self) -> Result<Network> {
         Network::new(self)
@@ -209,6 +211,7 @@ impl Network {
     pub(super) fn assemble(config: NetworkConfig, given: Option<&HashMap<String, Tensor>>) -> Result<Self> {
         // A network outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
+        settings::check(&config)?;
         if config.inputs.is_empty() {
             return Err(wrong(
                 "input_type",

@@ -23,9 +23,9 @@ pub enum ScheduleType {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    initial: f64,
+    pub(super) initial: f64,
     counts: ScheduleType,
-    kind: ScheduleKind,
+    pub(super) kind: ScheduleKind,
 }
 
 /// The form of a [`Schedule`]; `initial` is its first value.
