@@ -72,7 +72,9 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     }
 
     /// Rounds between two averagings, in each of which every worker trains on a batch; 1 unless this says something
-    /// else. At the end of [`ParallelWrapper::fit`], parameters are averaged whatever this says.
+    /// else. At the end of [`ParallelWrapper::fit`], parameters are averaged whatever this says. As in DL4J, a mean is
+    /// of all workers: one that had no batch since the last averaging counts as much as the others, with the parameters
+    /// that it had then.
     #[must_use]
     pub fn averaging_frequency(mut self, rounds: usize) -> Self {
         self.settings.averaging_frequency = rounds;
