@@ -141,12 +141,21 @@ fn a_checkpoint_is_whole_whatever_comes_between() {
         let mut momentum = config().updater(Updater::nesterovs(0.1, 0.9)).build().unwrap();
         momentum.fit_batch(batch).unwrap();
         momentum.save(&path).unwrap();
-        assert!(again.restore(&path).unwrap_err().to_string().contains("the network's keep 12"));
+        let error = again.restore(&path).unwrap_err().to_string();
+        assert!(error.contains("the network's keep 12; build the network with the updaters"), "{error}");
         let mut running = config().updater(Updater::rms_prop(0.1)).build().unwrap();
         running.fit_batch(batch).unwrap();
         running.save(&path).unwrap();
-        assert!(again.restore(&path).unwrap_err().to_string().contains("nothing that the network's updaters keep"));
-        assert_eq!(again.param("0_W").unwrap().to_vec::<f32>().unwrap(), before);
+        let error = again.restore(&path).unwrap_err().to_string();
+        assert!(error.contains("nothing that the network's updaters keep"), "{error}");
+        assert!(error.contains("Network::load() it, and give its params() to set_params()"), "{error}");
+        let values = |net: &Network| net.param("0_W").unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(values(&again), before);
+        // As the error says.
+        let saved = Network::load(&path, &Device::Cpu).unwrap();
+        again.set_params(saved.params().map(|(name, var)| (name, var.as_tensor()))).unwrap();
+        assert_eq!(values(&again), values(&running));
+        assert!(again.fit_batch(batch).unwrap().is_finite(), "with its own updater");
     });
 }
 

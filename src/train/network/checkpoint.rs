@@ -20,6 +20,10 @@ use super::network::{Network, TrainingListener};
 /// What the JSON says that it is.
 const FORMAT: &str = "ndgc network 1";
 
+/// What to do with a checkpoint of other updaters.
+const OTHER_UPDATERS: &str = "build the network with the updaters that it was saved with, or take its parameters \
+                              alone: Network::load() it, and give its params() to set_params()";
+
 fn file_error(path: &Path, why: impl ToString) -> Error {
     Error::file(Some(path), None, why.to_string())
 }
@@ -113,9 +117,30 @@ impl Network {
     /// Reads a checkpoint of a network with the same layers. Training then goes on as if it had not stopped, to the
     /// last digit, if it gets the same batches.
     ///
+    /// A network with other updaters takes the parameters alone, and what its own updaters keep begins anew:
+    ///
+    /// ```
+    /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer, Updater};
+    /// # use ndgc::Device;
+    /// # let dir = std::env::temp_dir().join(format!("ndgc-updaters-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// # let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// # let config = config.layer(OutputLayer::new(2, Loss::Mse));
+    /// # config.clone().build()?.save(dir.join("model"))?;
+    /// let net = config.updater(Updater::adam(0.01)).build()?;
+    /// let saved = Network::load(dir.join("model"), &Device::Cpu)?; // with the updaters of the checkpoint
+    /// net.set_params(saved.params().map(|(name, var)| (name, var.as_tensor())))?;
+    /// # std::fs::remove_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// Of a network with layers that are code, build one with the updaters of the checkpoint instead of
+    /// [`Network::load`], and restore that. Counts are set by [`Network::set_iteration`] and [`Network::set_epoch`].
+    ///
     /// # Errors
-    /// [`Error::File`] if a file cannot be read, or is of other layers; [`Error::CannotFindTensor`] and
-    /// [`Error::ShapeMismatch`] for parameters that differ. Nothing is changed then.
+    /// [`Error::File`] if a file cannot be read, is of other layers, or has of updaters what those of this network do
+    /// not keep; [`Error::CannotFindTensor`] and [`Error::ShapeMismatch`] for parameters that differ. Nothing is
+    /// changed then.
     #[track_caller]
     pub fn restore(&mut self, path: impl AsRef<Path>) -> Result<()> {
         called_here(self.read(&index_of(path.as_ref())))
@@ -195,12 +220,14 @@ impl Network {
         let mut state = Vec::with_capacity(kept.len());
         for (name, array) in arrays.iter().filter(|(name, _)| !names.contains(name.as_str())) {
             if kept.get(name).is_none_or(|var| var.dims() != array.dims()) {
-                return Err(file_error(index, format!("its `{name}` is nothing that the network's updaters keep")));
+                let why = format!("its `{name}` is nothing that the network's updaters keep; {OTHER_UPDATERS}");
+                return Err(file_error(index, why));
             }
             state.push((name.as_str(), array));
         }
         if !state.is_empty() && state.len() != kept.len() {
-            let why = format!("it has {} arrays of updaters, and the network's keep {}", state.len(), kept.len());
+            let (given, own) = (state.len(), kept.len());
+            let why = format!("it has {given} arrays of updaters, and the network's keep {own}; {OTHER_UPDATERS}");
             return Err(file_error(index, why));
         }
         Ok(state)
