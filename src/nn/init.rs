@@ -118,8 +118,8 @@ impl Init {
     pub fn var<S: Into<Shape>>(&self, shape: S, dtype: DType, device: &Device) -> Result<Var> {
         let shape = shape.into();
         match *self {
-            Init::Const(0.0) => Var::zeros(shape, dtype, device),
-            Init::Const(value) => Var::from_tensor(&Tensor::zeros(shape, dtype, device)?.affine(0.0, value)?),
+            Init::Const(value) if value.to_bits() == 0 => Var::zeros(shape, dtype, device),
+            Init::Const(value) => Var::from_tensor(&Tensor::zeros(shape, dtype, device)?.fill_(value)?),
             Init::Randn { mean, stdev } => Var::randn_f64(mean, stdev, shape, dtype, device),
             Init::Uniform { lo, up } => Var::rand_f64(lo, up, shape, dtype, device),
             Init::Kaiming { dist, fan, non_linearity } => {

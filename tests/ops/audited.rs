@@ -1,7 +1,9 @@
 //! What a reader of the operations found: values at the ends of dtypes, and gradients where a formula breaks.
 
-use ndgc::{DType, Device, Error, F8E4M3, Tensor, TensorExt, Var, WithDType, bf16, f16, t};
+use ndgc::nn::init::Init;
+use ndgc::{DType, Device, Error, F8E4M3, NdManager, Tensor, TensorExt, Var, WithDType, bf16, f16, t};
 
+use crate::ops::cases::for_floats;
 use crate::ops::support::{each, error, values};
 
 /// The gradient of the sum of what a function makes of a variable.
@@ -397,4 +399,33 @@ fn floats_are_divided_by_numbers_not_multiplied_by_a_rounded_inverse() {
         let small = Var::new([1e-200f64], device).unwrap();
         assert_eq!(slope::<f64>(&small, 1e-300 / &*small), [-(1e-300 / 1e-200 / 1e-200)]);
     });
+}
+
+/// What is filled with one number, in each way there is.
+fn minus_zero_stays<T: WithDType>(device: &Device) {
+    let manager = NdManager::new_base_manager(device).unwrap();
+    let x = Tensor::ones((2, 3), T::DTYPE, device).unwrap();
+    let mask = x.ge(1.).unwrap();
+    let all = [
+        ("full", Tensor::full(T::from_f64(-0.), (2, 3), device)),
+        ("full of a manager", manager.full(T::from_f64(-0.), (2, 3))),
+        ("full_like", x.full_like(-0.)),
+        ("masked_fill", x.masked_fill(&mask, -0.)),
+        ("fill_", x.copy().and_then(|x| x.fill_(-0.))),
+        ("const_set", x.copy().and_then(|x| x.const_set((-0f64).into()).map(|()| x))),
+        ("Init::Const", Init::Const(-0.).var((2, 3), T::DTYPE, device).map(|var| var.as_tensor().clone())),
+    ];
+    let signs = |x: &Tensor| values::<T>(x).iter().map(|x| x.to_f64().is_sign_negative()).collect::<Vec<_>>();
+    for (what, filled) in all {
+        let filled = filled.unwrap();
+        assert_eq!(signs(&filled), [true; 6], "{what} of {}", T::DTYPE);
+        assert!(values::<T>(&filled).iter().all(|x| x.to_f64() == 0.), "{what} of {}", T::DTYPE);
+    }
+    assert_eq!(signs(&x.full_like(0.).unwrap()), [false; 6]);
+    manager.close().unwrap();
+}
+
+#[test]
+fn what_is_filled_with_minus_zero_has_its_sign() {
+    each(|device| for_floats!(device, minus_zero_stays));
 }

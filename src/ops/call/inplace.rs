@@ -249,8 +249,10 @@ pub(crate) fn filled_beside(call: Call, array: &Proxy, shape: &Shape, value: f64
     enter(call, |context| {
         let pins = pin(context, call.op, [array])?;
         let [a] = pins.arrays();
-        let out = output(context, call.op, device(&a), a.dtype, shape, value == 0.0)?;
-        if value != 0.0 {
+        // By its bits: those of -0 are not all zero.
+        let is_zero = value.to_bits() == 0;
+        let out = output(context, call.op, device(&a), a.dtype, shape, is_zero)?;
+        if !is_zero {
             launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         }
         adopt(call, context, out, array, None)
