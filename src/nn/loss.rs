@@ -18,11 +18,12 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 /// [`Error::Shape`] if there is not one label a row; as [`Tensor::gather`].
 #[track_caller]
 pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    let rows = labels.shape().dims1()?;
+    let call = Call::here("nll");
+    let rows = labels.shape().dims1().map_err(|error| error.of(call))?;
     let dims = log_probs.dims();
     if dims.len() != 2 || dims[0] != rows {
         let expected = format!("[rows, classes], with a row for each of {rows} labels");
-        return Err(Error::shape(Call::here("nll"), dims, expected));
+        return Err(Error::shape(call, dims, expected));
     }
     log_probs.compose("nll", || log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg())
 }

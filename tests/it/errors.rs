@@ -1,7 +1,7 @@
 //! Every text a user can read from an `Error`, whole and literally, each from a call that fails so. Sites, keys, uuids
 //! and simulated devices are masked (`support::mask`); that sites are right is in `better.rs`, point 16.
 
-use ndgc::nn::{Mlp, Optimizer, SGD, VarBuilder};
+use ndgc::nn::{self, Mlp, Optimizer, SGD, VarBuilder};
 use ndgc::{DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
 
 use crate::it::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
@@ -60,6 +60,8 @@ fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
             text(m.t().unwrap().with_slice(|_: &[f32]| ())),
             text(v.copy_(&m)),
             text(m.add_(&v)),
+            text(nn::loss::nll(&m, &manager.zeros((2, 1), DType::U32).unwrap())),
+            text(nn::loss::nll(&m, &manager.zeros(3, DType::U32).unwrap())),
         ];
         assert_eq!(
             texts,
@@ -75,6 +77,29 @@ fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
                 "with_slice only supports contiguous tensors; contiguous() makes one",
                 "shape mismatch in copy_, lhs: [3], rhs: [2, 2]: copy_ wants equal shapes",
                 "shape mismatch in add_, lhs: [2, 2], rhs: [3]: the right side does not broadcast to the left",
+                "nll: unexpected shape [2, 1]: needs 1 axes",
+                "nll: unexpected shape [2, 2]: needs [rows, classes], with a row for each of 3 labels",
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_sums_over_letters_name_the_letter_or_the_axis_behind_the_dots() {
+    both(|device| {
+        let manager = base(device);
+        let of = |dims: &[usize]| manager.zeros(dims, DType::F32).unwrap();
+        let texts = [
+            text(Tensor::einsum("ij,jk->ik", &[&of(&[2, 3]), &of(&[4, 2])])),
+            text(Tensor::einsum("...ij,...jk->...ik", &[&of(&[2, 4, 5]), &of(&[3, 5, 6])])),
+            text(Tensor::einsum("...i,...i->...", &[&of(&[2, 7, 5]), &of(&[3, 7, 5])])),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "einsum: size of an axis is 3 and 4 for `j`; it must be the same wherever it stands",
+                "einsum: size of an axis is 2 and 3 for axis -1 of `...`; it must be the same wherever it stands",
+                "einsum: size of an axis is 2 and 3 for axis -2 of `...`; it must be the same wherever it stands",
             ]
         );
     });
@@ -267,7 +292,7 @@ fn errors_of_arguments_say_what_they_may_be() {
             [
                 "cat: arrays is []; it must be not empty",
                 "permute: order is [0, 0]; it must be each axis once",
-                "arange: step is 0 from 0 to 1; it must be a step that reaches the end",
+                "arange_step: step is 0 from 0 to 1; it must be a step that reaches the end",
                 "rand: range is 1 to 0; it must be in ascending order",
                 "mlp: sizes is [3]; it must be an input and an output, each at least 1",
                 "sgd: learning rate is -1; it must be finite, not negative",

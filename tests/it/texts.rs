@@ -280,7 +280,7 @@ fn ends_of_arrays_and_graphs_that_are_seldom_met_have_their_texts_too() {
         let lent = Tensor::from_shared(std::sync::Arc::new([0u8; 64]), 0..64, DType::U8, 64, &Device::Cpu).unwrap();
         assert_eq!(
             text(lent.zero_()),
-            "fill_: the memory of array KEY was lent for reading; copy() gives an array that may be changed"
+            "zero_: the memory of array KEY was lent for reading; copy() gives an array that may be changed"
         );
         let w = Var::ones(3, DType::F32, &Device::Cpu).unwrap();
         let cycle = Workspace::enter("STEP", &WorkspaceConfig::default()).unwrap();

@@ -162,7 +162,7 @@ fn a_change_that_is_refused_changes_nothing() {
         assert!(matches!(error(a.copy_(&single)), Error::DTypeMismatch { op: "copy_", .. }));
         let wide = three.broadcast_as((2, 3)).unwrap();
         assert!(matches!(error(wide.add_(&wide)), Error::Overlap { op: "add_", .. }));
-        assert!(matches!(error(wide.zero_()), Error::Overlap { op: "fill_", .. }));
+        assert!(matches!(error(wide.zero_()), Error::Overlap { op: "zero_", .. }));
         three.close();
         assert!(matches!(error(three.exp_()), Error::StaleArray(_)));
         assert!(matches!(error(a.add_(&three)), Error::StaleArray(_)));
@@ -179,7 +179,7 @@ fn a_variable_and_what_depends_on_it_change_in_place_only_without_gradients() {
         let rhs = f64s(device, &[1., 1.], 2);
         assert!(matches!(error(w.add_(&rhs)), Error::Tracked { op: "add_", .. }));
         assert!(matches!(error(y.mul_(&rhs)), Error::Tracked { op: "mul_", .. }));
-        assert!(matches!(error(w.narrow(0, 0, 1).unwrap().zero_()), Error::Tracked { op: "fill_", .. }));
+        assert!(matches!(error(w.narrow(0, 0, 1).unwrap().zero_()), Error::Tracked { op: "zero_", .. }));
         assert_eq!((values::<f64>(&w), values::<f64>(&y)), (vec![1., 2.], vec![1., 4.]));
         no_grad(|| w.add_(&rhs)).unwrap();
         w.as_detached_tensor().mul_(&rhs).unwrap();

@@ -188,7 +188,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn zero_(&self) -> Result<Proxy> {
-        self.fill_(0.0)
+        self.fill_(0.0).map_err(|error| error.of("zero_"))
     }
 
     /// The elements of an array of the same shape and dtype written into this one.

@@ -227,7 +227,7 @@ impl Proxy {
     /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
     #[track_caller]
     pub fn arange_step<T: WithDType>(start: T, end: T, step: T, at: &(impl Place + ?Sized)) -> Result<Self> {
-        arange(Call::here("arange"), start, end, step, &at)
+        arange(Call::here("arange_step"), start, end, step, &at)
     }
 
     /// Zeros of the shape, dtype, device and owner of this array.

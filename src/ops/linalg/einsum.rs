@@ -141,6 +141,14 @@ fn spread(operands: &[&Proxy], inputs: &mut [Vec<char>], output: &mut Vec<char>)
     Ok(arrays)
 }
 
+/// A letter as errors name it: the axes behind `...` have none that the caller knows.
+fn told(letter: char) -> String {
+    match letter.is_ascii_alphabetic() {
+        true => format!("`{letter}`"),
+        false => format!("axis -{} of `...`", u32::from(letter)),
+    }
+}
+
 /// The first two axes with one letter.
 fn twice(letters: &[char]) -> Option<(usize, usize)> {
     let pairs = (0..letters.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
@@ -152,8 +160,10 @@ fn pair(a: Lettered, b: Lettered, needed: impl Fn(char) -> bool) -> Result<Lette
     let a = a.keep(|c| needed(c) || b.letters.contains(&c))?;
     let b = b.keep(|c| needed(c) || a.letters.contains(&c))?;
     for &letter in a.letters.iter().filter(|c| b.letters.contains(c)) {
-        if a.size(letter)? != b.size(letter)? {
-            return argument(OP, "size of an axis", letter, "the same wherever its letter stands");
+        let (of_a, of_b) = (a.size(letter)?, b.size(letter)?);
+        if of_a != of_b {
+            let value = format!("{of_a} and {of_b} for {}", told(letter));
+            return argument(OP, "size of an axis", value, "the same wherever it stands");
         }
     }
     let of = |letters: &[char], both: bool, kept: bool, other: &[char]| -> Vec<char> {
