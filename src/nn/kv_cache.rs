@@ -85,7 +85,12 @@ impl Cache {
             larger.slice_set(&all, self.dim, 0)?;
             all = larger;
         }
-        all.slice_set(&src.contiguous()?, self.dim, self.current_seq_len)?;
+        // A view of the block itself is written, unless its elements follow each other, by way of a copy.
+        let copy = match check::apart(Call::here("slice_set"), &all, &[src]) {
+            Err(Error::Argument { .. }) if !src.is_contiguous() => Some(src.aside()?.contiguous()?),
+            _ => None,
+        };
+        all.slice_set(copy.as_ref().unwrap_or(src), self.dim, self.current_seq_len)?;
         self.all_data = Some(all);
         self.max_seq_len = room;
         self.current_seq_len = wanted;
@@ -297,7 +302,10 @@ impl RotatingCache {
         let like = |x: &Tensor| (x.shape().with_dim(self.dim, 0), x.dtype());
         if !src.is_open() || like(&all) != like(src) || all.device() != src.device() {
             // Of none of them, for its error.
-            all.slice_set(&src.narrow(self.dim, 0, 0)?, self.dim, 0)?;
+            let none = src.narrow(self.dim, 0, 0)?;
+            let told = all.slice_set(&none, self.dim, 0);
+            none.close();
+            told?;
         }
         Ok(all)
     }
@@ -405,7 +413,8 @@ fn part(all: &Tensor, src: &Tensor, dim: usize, [from, len, to]: [usize; 3]) -> 
     if len == 0 {
         return Ok(None);
     }
-    let part = src.narrow(dim, from, len)?.contiguous()?;
+    // Nothing of it stays with the owner of `src`.
+    let part = src.aside()?.narrow(dim, from, len)?.contiguous()?;
     check::apart(Call::here("slice_set"), all, &[&part])?;
     Ok(Some((part, to)))
 }
@@ -555,8 +564,9 @@ impl InterleavedKvCache {
             let call = Call::here("InterleavedKvCache::append");
             return Err(Error::shape(call, several.dims(), "[1, heads, positions, head_dim]"));
         }
-        let [k, v] = [k.squeeze(0)?.transpose(0, 1)?, v.squeeze(0)?.transpose(0, 1)?];
-        let both = Tensor::cat(&[&k.detach(), &v.detach()], 2)?;
+        // Detached first, so that the views on the way end with their handles.
+        let [k, v] = [k.detach().squeeze(0)?.transpose(0, 1)?, v.detach().squeeze(0)?.transpose(0, 1)?];
+        let both = Tensor::cat(&[&k, &v], 2)?;
         let kv = joined(self.kv.as_ref(), &both, 0)?;
         self.kv = Some(kv.clone());
         Ok(kv)

@@ -57,15 +57,13 @@ pub fn flash_attn_varlen_cpu(
         let (value, expected) = (format!("{b} for {a} queries"), "at least as many as the queries, if it is causal");
         return Err(Error::argument(call, "keys", value, expected));
     }
-    let slopes = match alibi_slopes {
-        Some(slopes) if slopes.dims() != [heads] => {
-            return Err(misfit(call, slopes.dims(), &[heads], "there is a slope for each head"));
-        }
-        Some(slopes) => Some(slopes.to_dtype(DType::F32)?.to_vec::<f32>()?),
-        None => None,
-    };
-    let rule = Rule { scale: softmax_scale, causal, left: window_left, right: window_right, slopes };
+    if let Some(slopes) = alibi_slopes.filter(|slopes| slopes.dims() != [heads]) {
+        return Err(misfit(call, slopes.dims(), &[heads], "there is a slope for each head"));
+    }
     q.compose(OP, || {
+        // Read in here, as they are copied if they are of another dtype.
+        let slopes = alibi_slopes.map(|slopes| slopes.to_dtype(DType::F32)?.to_vec::<f32>()).transpose()?;
+        let rule = Rule { scale: softmax_scale, causal, left: window_left, right: window_right, slopes };
         let (mut all, mut row, mut key) = (Vec::with_capacity(of_queries.len()), 0, 0);
         for (&count, &seen) in of_queries.iter().zip(&of_keys) {
             let (k, v) = (k.narrow(0, key, seen)?, v.narrow(0, key, seen)?);

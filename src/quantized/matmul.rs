@@ -19,7 +19,10 @@ use crate::base::{
 use crate::device::{Device, cpu::quantized};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
-    call::compose::{composite, wrong_shape},
+    call::{
+        compose::{composite, wrong_shape},
+        exec::compose,
+    },
     create::values::of_elements,
     grad::custom::{CpuStorage, CustomOp1},
 };
@@ -194,10 +197,11 @@ impl QMatMul {
     /// As [`QTensor::matmul`], or [`Proxy::matmul`] for weights that are floats.
     #[track_caller]
     pub fn forward(&self, xs: &Proxy) -> Result<Proxy> {
+        let call = Call::here("qmatmul");
         match self {
             QMatMul::QTensor(blocks) => blocks.matmul(xs),
-            QMatMul::Tensor(weights) => times(xs, weights),
-            QMatMul::TensorF16(weights) => times(&xs.to_dtype(DType::F16)?, weights)?.to_dtype(xs.dtype()),
+            QMatMul::Tensor(weights) => compose(call, xs, &mut || times(xs, weights)),
+            QMatMul::TensorF16(weights) => halved(call, xs, &|| Ok(weights.clone())),
         }
     }
 
@@ -220,7 +224,7 @@ impl QMatMul {
     /// As [`QMatMul::forward`].
     #[track_caller]
     pub fn forward_via_f16(&self, xs: &Proxy) -> Result<Proxy> {
-        times(&xs.to_dtype(DType::F16)?, &self.dequantize_f16()?)?.to_dtype(xs.dtype())
+        halved(Call::here("qmatmul"), xs, &|| self.dequantize_f16())
     }
 
     /// Rows of the weights: as [`QTensor::embedding`].
@@ -231,10 +235,7 @@ impl QMatMul {
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         match self {
             QMatMul::QTensor(blocks) => blocks.embedding(ids),
-            QMatMul::Tensor(weights) | QMatMul::TensorF16(weights) => {
-                let (_, width) = weights.dims2()?;
-                weights.index_select(&ids.flatten_all()?, 0)?.reshape([ids.dims(), &[width]].concat())
-            }
+            QMatMul::Tensor(weights) | QMatMul::TensorF16(weights) => weights.embedding(ids),
         }
     }
 }
@@ -243,4 +244,9 @@ impl QMatMul {
 #[track_caller]
 fn times(xs: &Proxy, weights: &Proxy) -> Result<Proxy> {
     xs.broadcast_matmul(&weights.t()?)
+}
+
+/// As [`times`], in floats of 16 bits, with the dtype and the owner of `xs`.
+fn halved(call: Call, xs: &Proxy, weights: &dyn Fn() -> Result<Proxy>) -> Result<Proxy> {
+    compose(call, xs, &mut || times(&xs.to_dtype(DType::F16)?, &weights()?)?.to_dtype(xs.dtype()))
 }

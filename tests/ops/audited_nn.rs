@@ -1,9 +1,11 @@
 //! What a reader of networks, products and shapes found wrong once: sums that lost their sense, gradients that were not
 //! numbers, sizes beyond what can be.
 
-use ndgc::nn::attention::{AttnMask, flash_attn};
+use ndgc::nn::attention::{AttnMask, flash_attn, flash_attn_varlen_cpu};
+use ndgc::nn::kv_cache::{Cache, InterleavedKvCache, KvCache, RotatingKvCache};
 use ndgc::nn::{self, AdamConfig, ModuleT, StepRule, loss};
-use ndgc::{DType, Device, Error, PadMode, Tensor, TensorExt, Var};
+use ndgc::quantized::QMatMul;
+use ndgc::{DType, Device, Error, NdManager, PadMode, Tensor, TensorExt, TensorIndexer, Var, gc};
 
 use crate::ops::support::{alone, each, error, f64s, values};
 
@@ -229,5 +231,59 @@ fn a_window_whose_next_place_lies_beyond_all_numbers_takes_one() {
                 assert_eq!(far(stride), far(100));
             }
         }
+    });
+}
+
+/// With the switch off a manager keeps every array that was made for it: what is made on the way must not be.
+#[test]
+fn what_is_made_on_the_way_stays_with_no_manager() {
+    each(|device| {
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let ones = |dims: &[usize], dtype| manager.ones(dims, dtype).unwrap();
+        let adds_none = |what: &str, f: &dyn Fn()| {
+            gc::collect();
+            let before = manager.array_count();
+            f();
+            gc::collect();
+            assert_eq!(manager.array_count(), before, "{what}");
+        };
+        let (x, row, ids) = (ones(&[2, 3], DType::F32), ones(&[3], DType::F32), ones(&[1, 1], DType::U32));
+        adds_none("index_put_", &|| x.index_put_(&ids, &row, false).unwrap());
+        let (mask, one, list) = (ones(&[2, 3], DType::U8), row.get(0).unwrap(), ones(&[1], DType::U32));
+        adds_none("a mask", &|| x.slice_assign_([TensorIndexer::mask(&mask)], &one).unwrap());
+        adds_none("a list", &|| x.slice_assign_([(&list).into()], &row).unwrap());
+
+        let keys = ones(&[1, 2, 4, 3], DType::F32).transpose(2, 3).unwrap();
+        adds_none("KvCache", &|| drop(KvCache::new(2, 8).append(&keys, &keys).unwrap()));
+        adds_none("RotatingKvCache", &|| drop(RotatingKvCache::new(2, 8).append(&keys, &keys).unwrap()));
+        adds_none("InterleavedKvCache", &|| drop(InterleavedKvCache::new(4).append(&keys, &keys).unwrap()));
+
+        let (q, length, slopes) =
+            (Tensor::ones((2, 1, 4), DType::F32, device).unwrap(), ones(&[1], DType::U32), ones(&[1], DType::F16));
+        let two = length.affine(2., 0.).unwrap();
+        let attend = || flash_attn_varlen_cpu(&q, &q, &q, Some(&slopes), &two, &two, 2, 2, 0.5, false, None, None);
+        adds_none("slopes", &|| drop(attend().unwrap()));
+
+        let (weights, xs) = (ones(&[3, 4], DType::F32), Tensor::ones((2, 4), DType::F32, device).unwrap());
+        let floats = QMatMul::Tensor(weights.clone());
+        let halves = QMatMul::TensorF16(weights.to_dtype(DType::F16).unwrap());
+        adds_none("weights of floats", &|| drop(floats.forward(&xs).unwrap()));
+        adds_none("weights of floats, by way of halves", &|| drop(floats.forward_via_f16(&xs).unwrap()));
+        let xs = ones(&[2, 4], DType::F32);
+        adds_none("an input made halves", &|| halves.forward(&xs).unwrap().close());
+        manager.close().unwrap();
+    });
+}
+
+#[test]
+fn a_cache_takes_views_of_its_own_block_in() {
+    each(|device| {
+        let start = Tensor::arange(0f32, 8., device).unwrap().reshape((1, 2, 2, 2)).unwrap();
+        let mut cache = Cache::new(2, 4);
+        cache.append(&start).unwrap();
+        let own = cache.current_data().unwrap().unwrap();
+        cache.append(&own).unwrap();
+        let all = cache.current_data().unwrap().unwrap();
+        assert_eq!(values::<f32>(&all), [0., 1., 2., 3., 0., 1., 2., 3., 4., 5., 6., 7., 4., 5., 6., 7.]);
     });
 }

@@ -279,3 +279,25 @@ fn the_other_rules_follow_their_definitions() {
         }
     });
 }
+
+/// Each step by itself, as a program calls it, not by way of an optimiser.
+#[test]
+fn a_step_along_a_gradient_in_strides_leaves_nothing_with_its_manager() {
+    each(|device| {
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let zeros = || manager.zeros((2, 3), DType::F64).unwrap();
+        let [x, m, v] = [zeros(), zeros(), zeros()];
+        let base = manager.from_slice(&[1f64, 2., 3., 4., 5., 6.], (3, 2)).unwrap();
+        let grad = base.t().unwrap();
+        gc::collect();
+        let count = manager.array_count();
+        x.sgd_step_(&grad, None, 1., 0., 0.).unwrap();
+        x.sgd_step_(&grad, Some(&m), 1., 0.5, 0.).unwrap();
+        assert_eq!(values::<f64>(&x), [-2., -6., -10., -4., -8., -12.]);
+        x.adam_step_(&grad, &m, &v, 1, &AdamConfig::default()).unwrap();
+        x.optimizer_step_(&grad, &[m.clone()], StepRule::AdaGrad { epsilon: 0.1 }, 0.5, 1).unwrap();
+        gc::collect();
+        assert_eq!(manager.array_count(), count);
+        manager.close().unwrap();
+    });
+}

@@ -15,6 +15,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         compose::{argument, composite},
+        exec::in_composite,
         inplace::writable,
     },
     elementwise::unary::one,
@@ -425,7 +426,7 @@ pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<P
 
 /// Writes an array, broadcast, to what items take of another.
 pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy) -> Result<()> {
-    let write = || {
+    let mut write = || {
         let (mut cut, mut picks) = (Cut::whole(x.shape()), Vec::new());
         resolve(call.op, items, &mut cut, &mut picks)?;
         // Checked here, as a view aside says nothing of its array.
@@ -446,7 +447,7 @@ pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy
             view.copy_(&put.reshape(view.shape())?)
         })
     };
-    write().map_err(|error| error.of(call))
+    in_composite(call.site, &mut write).map_err(|error| error.of(call))
 }
 
 /// # Indexing: by items of several kinds

@@ -19,6 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, composite, shape_of, wrong_shape},
+        exec::in_composite,
         inplace::writable,
     },
     index::select::{fits_inside, nowhere, readable},
@@ -378,7 +379,7 @@ impl Proxy {
     #[track_caller]
     pub fn index_put_(&self, ids: &Proxy, src: &Proxy, accumulate: bool) -> Result<()> {
         let call = Call::here("index_put_");
-        let put = || {
+        let mut put = || {
             writable(self, call.op)?;
             no_grad(|| {
                 let base = self.aside()?;
@@ -394,7 +395,7 @@ impl Proxy {
                 base.copy_(&changed.reshape(base.shape())?)
             })
         };
-        put().map_err(|error| error.of(call))
+        in_composite(call.site, &mut put).map_err(|error| error.of(call))
     }
 
     #[track_caller]

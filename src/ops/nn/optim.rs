@@ -15,7 +15,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{device, enter, launch, named, pin, view},
+    exec::{device, enter, in_composite, launch, pin, view},
 };
 
 /// Changes `N` arrays in place from one gradient: a parameter and what its rule keeps. All are contiguous floats of one
@@ -28,7 +28,8 @@ fn step<const N: usize>(
 ) -> Result<()> {
     // Here, since the copy would say that it found it.
     check::open_as(call, grad, 1)?;
-    let grad = named(call.site, no_grad(|| grad.contiguous()))?;
+    // A copy ends with its handle, whoever has the gradient.
+    let grad = in_composite(call.site, &mut || no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {
         let done = enter(call, |context| {
