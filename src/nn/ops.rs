@@ -192,7 +192,7 @@ fn divided(op: &'static str, x: &Tensor, size: usize, by: usize) -> Result<usize
 #[track_caller]
 pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     let (op, f) = ("pixel_shuffle", upscale_factor);
-    let (b, channels, h, w) = x.dims4()?;
+    let (b, channels, h, w) = x.dims4().map_err(|error| error.of(op))?;
     let c = divided(op, x, channels, f.saturating_mul(f))?;
     x.compose(op, || {
         x.reshape((b, c, f, f, h, w))?.permute((0, 1, 4, 2, 5, 3))?.reshape((b, c, h * f, w * f))?.contiguous()
@@ -206,7 +206,7 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
 #[track_caller]
 pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     let (op, f) = ("pixel_unshuffle", downscale_factor);
-    let (b, c, height, width) = x.dims4()?;
+    let (b, c, height, width) = x.dims4().map_err(|error| error.of(op))?;
     let (h, w) = (divided(op, x, height, f)?, divided(op, x, width, f)?);
     x.compose(op, || {
         x.reshape((b, c, h, f, w, f))?.permute((0, 1, 3, 5, 2, 4))?.reshape((b, c * f * f, h, w))?.contiguous()
@@ -219,8 +219,9 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
 /// As [`Tensor::pad_with_same`].
 #[track_caller]
 pub fn replication_pad2d(x: &Tensor, pad: usize) -> Result<Tensor> {
-    x.shape().dims4()?;
-    x.compose("replication_pad2d", || x.pad_with_same(3, pad, pad)?.pad_with_same(2, pad, pad))
+    let op = "replication_pad2d";
+    x.shape().dims4().map_err(|error| error.of(op))?;
+    x.compose(op, || x.pad_with_same(3, pad, pad)?.pad_with_same(2, pad, pad))
 }
 
 /// Alias of [`Tensor::layer_norm`]: candle's name.

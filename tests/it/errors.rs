@@ -62,6 +62,10 @@ fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
             text(m.add_(&v)),
             text(nn::loss::nll(&m, &manager.zeros((2, 1), DType::U32).unwrap())),
             text(nn::loss::nll(&m, &manager.zeros(3, DType::U32).unwrap())),
+            text(v.embedding(&manager.zeros(3, DType::U32).unwrap())),
+            text(nn::ops::pixel_shuffle(&m, 2)),
+            text(nn::ops::pixel_unshuffle(&m, 2)),
+            text(nn::ops::replication_pad2d(&m, 1)),
         ];
         assert_eq!(
             texts,
@@ -79,6 +83,10 @@ fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
                 "shape mismatch in add_, lhs: [2, 2], rhs: [3]: the right side does not broadcast to the left",
                 "nll: unexpected shape [2, 1]: needs 1 axes",
                 "nll: unexpected shape [2, 2]: needs [rows, classes], with a row for each of 3 labels",
+                "embedding: unexpected shape [3]: needs 2 axes",
+                "pixel_shuffle: unexpected shape [2, 2]: needs 4 axes",
+                "pixel_unshuffle: unexpected shape [2, 2]: needs 4 axes",
+                "replication_pad2d: unexpected shape [2, 2]: needs 4 axes",
             ]
         );
     });

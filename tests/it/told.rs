@@ -309,6 +309,10 @@ fn d8_an_error_names_the_users_line_the_innermost_that_there_is() {
         assert_eq!(line_of(ndgc::t!((a - b).exp())), here(line!()));
         assert_eq!(line_of(nn::Linear::new(of(&[5, 7]), None).forward(&a)), here(line!()));
         assert_eq!(line_of(nn::loss::mse(&a, &b)), here(line!()), "an operation that is made of others");
+        let ids = Tensor::zeros((1, 3), DType::U32, &Device::Cpu).unwrap();
+        assert_eq!(line_of(a.scatter(&ids, &of(&[1, 3]), 9)), here(line!()), "an axis that there is not");
+        let points = ids.reshape([1, 1, 1, 1, 1, 3]).unwrap();
+        assert_eq!(line_of(a.embedding(&points)), here(line!()), "more axes than there can be");
         let (mut inside, outside) = (0, line!() + 1);
         let composed = a.compose("mine", || {
             inside = line!() + 1;

@@ -300,10 +300,10 @@ impl Proxy {
     /// [`Error::DimOutOfRange`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let op = "scatter";
+        let call = Call::here("scatter");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
-        composite(Call::here(op), self, &mut || scattered((self, shape), ids, src, axis, op))
+        let axis = call.axis(dim, &shape)?;
+        composite(call, self, &mut || scattered((self, shape), ids, src, axis, call.op))
     }
 
     /// As [`Proxy::scatter`], in place.

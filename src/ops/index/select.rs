@@ -96,15 +96,16 @@ impl Proxy {
     /// As [`Proxy::index_select`].
     #[track_caller]
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
-        let (_, width) = self.dims2()?;
+        let call = Call::here("embedding");
+        let (_, width) = self.dims2().map_err(|error| error.of(call))?;
         let of_ids = ids.dims();
         let rank = of_ids.len() + 1;
         if rank > MAX_RANK {
-            return Err(Error::rank_too_large("embedding", rank));
+            return Err(Error::rank_too_large(call, rank));
         }
         let dims: Few = of_ids.iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
-        compose(Call::here("embedding"), self, &mut once(rows))
+        compose(call, self, &mut once(rows))
     }
 
     /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
