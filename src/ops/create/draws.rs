@@ -176,8 +176,10 @@ impl Proxy {
                 }
             }
             if !replacement {
-                // The first of independent clocks that run as fast as the weights say.
+                // The first of independent clocks that run as fast as the weights say. A draw of 0, one of 2^53, gives
+                // half of the least time that others give: by a time of -0 its weight would come last.
                 let clocks = weights.rand_like(0.0, 1.0)?.affine(-1.0, 1.0)?.log()?.neg()?;
+                let clocks = clocks.clamp(f64::EPSILON / 4.0, f64::INFINITY)?;
                 return weights.div(&clocks)?.ext_topk(count, last)?.1.to_dtype(DType::I64);
             }
             let sums = weights.cumsum(last)?;
