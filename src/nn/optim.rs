@@ -49,8 +49,9 @@ pub trait Optimizer {
     /// One step. A variable without a gradient stays as it is.
     ///
     /// # Errors
-    /// [`Error::StaleArray`] if a variable or gradient was closed; as [`Tensor::sgd_step_`]. [`SGD`] and [`Adam`] have
-    /// changed no variable then, unless a device failed, or others used a variable and did not end.
+    /// [`Error::StaleArray`] if a variable or gradient was closed; [`Error::Argument`] if a learning rate was set that
+    /// [`Optimizer::new`] refuses; as [`Tensor::sgd_step_`]. [`SGD`] and [`Adam`] have changed no variable then, unless
+    /// a device failed, or others used a variable and did not end.
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()>;
 
@@ -76,7 +77,18 @@ pub trait Optimizer {
     /// The learning rate.
     fn learning_rate(&self) -> f64;
 
-    /// Sets the learning rate.
+    /// Sets the learning rate. One that is negative or not finite is refused by the next step.
+    ///
+    /// ```
+    /// # use ndgc::{nn, nn::Optimizer, Device, Error, Var};
+    /// let x = Var::new(&[3f32], &Device::Cpu)?;
+    /// let mut sgd = nn::SGD::new(vec![x.clone()], 0.5)?;
+    /// sgd.set_learning_rate(f64::NAN); // as in candle, it has no way to say so
+    /// let step = sgd.backward_step(&x.sqr()?.sum_all()?);
+    /// assert!(matches!(step, Err(Error::Argument { argument: "learning rate", .. })));
+    /// assert_eq!(x.to_vec1::<f32>()?, [3.]); // as before
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     fn set_learning_rate(&mut self, rate: f64);
 }
 
@@ -173,6 +185,7 @@ impl Optimizer for SGD {
 
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
+        check_rate("sgd_step_", self.config.rate)?;
         let velocities = self.velocities.iter().flatten();
         claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(velocities))?;
         let call = Call::here("sgd_step_");
@@ -258,6 +271,7 @@ impl Optimizer for Adam {
 
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
+        check_rate("adam_step_", self.config.rate)?;
         let t = self.steps.saturating_add(1);
         let moments = self.moments.iter().flatten().flat_map(|(m, v)| [m, v]);
         claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(moments))?;
@@ -342,7 +356,7 @@ impl AdamW {
         &self.params
     }
 
-    /// Sets the numbers.
+    /// Sets the numbers; a learning rate as by [`Optimizer::set_learning_rate`].
     pub fn set_params(&mut self, params: ParamsAdamW) {
         self.adam.config = AdamConfig::from(&params);
         self.params = params;

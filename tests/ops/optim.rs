@@ -1,6 +1,6 @@
 //! Optimisers against the same steps in scalars of f64; in place, and making nothing after their first step.
 
-use ndgc::nn::{Adam, AdamConfig, Optimizer, SGD, SgdConfig, StepRule};
+use ndgc::nn::{Adam, AdamConfig, AdamW, Optimizer, ParamsAdamW, SGD, SgdConfig, StepRule};
 use ndgc::{DType, Device, Error, GradStore, NdManager, Tensor, Var, gc};
 
 use crate::ops::support::{active, each, error, f64s, values};
@@ -163,6 +163,36 @@ fn the_learning_rate_can_be_read_and_set_and_must_be_a_number() {
             assert!(matches!(error(SGD::new(vec![], rate)), Error::Argument { op: "sgd", .. }));
             assert!(matches!(error(Adam::new(vec![], rate)), Error::Argument { op: "adam", .. }));
         }
+    });
+}
+
+#[test]
+fn a_learning_rate_that_no_optimiser_begins_with_is_refused_by_the_step() {
+    each(|device| {
+        let x = Var::ones(1, DType::F64, device).unwrap();
+        let grads = x.sum_all().unwrap().backward().unwrap();
+        let mut sgd = SGD::new(vec![x.clone()], 0.5).unwrap();
+        let mut adam = Adam::new(vec![x.clone()], 0.5).unwrap();
+        let mut adam_w = AdamW::new_lr(vec![x.clone()], 0.5).unwrap();
+        for rate in [-1., f64::NAN, f64::INFINITY] {
+            sgd.set_learning_rate(rate);
+            adam.set_learning_rate(rate);
+            adam_w.set_params(ParamsAdamW { lr: rate, ..ParamsAdamW::default() });
+            let found = error(sgd.step(&grads));
+            assert!(matches!(found, Error::Argument { op: "sgd_step_", argument: "learning rate", .. }), "{found}");
+            for found in [error(adam.step(&grads)), error(adam_w.step(&grads))] {
+                assert!(
+                    matches!(found, Error::Argument { op: "adam_step_", argument: "learning rate", .. }),
+                    "{found}"
+                );
+            }
+            adam_w.set_learning_rate(rate);
+            assert!(matches!(error(adam_w.step(&grads)), Error::Argument { argument: "learning rate", .. }));
+        }
+        assert_eq!(values::<f64>(&x), [1.], "as before");
+        sgd.set_learning_rate(0.25);
+        sgd.step(&grads).unwrap();
+        assert_eq!(values::<f64>(&x), [0.75]);
     });
 }
 
