@@ -221,6 +221,21 @@ fn every_file_of_the_library_says_what_it_is() {
     }
 }
 
+/// By which the pages of types with many methods are read.
+#[test]
+fn every_block_of_public_methods_has_a_heading() {
+    for path in library() {
+        let text = read(&path);
+        let heads = ["\nimpl Proxy {", "\nimpl NdManager {", "\nimpl Device {"];
+        for (at, _) in heads.iter().flat_map(|head| text.match_indices(head)) {
+            let is_public = text[at..].split("\n}").next().is_some_and(|block| block.contains("\n    pub fn "));
+            let mut docs = text[..at].lines().rev().take_while(|line| line.starts_with("///") || line.starts_with('#'));
+            let line = text[..at].lines().count() + 1;
+            assert!(!is_public || docs.any(|line| line.starts_with("/// # ")), "{}:{line}", relative(&path));
+        }
+    }
+}
+
 #[test]
 fn comments_are_as_narrow_as_code() {
     for path in library() {

@@ -438,6 +438,7 @@ pub fn trim(device: &Device, level: Trim) -> u64 {
     }
 }
 
+/// # Memory: what is kept for reuse
 impl Device {
     /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
     /// Returns how many; 0 in a forked child. What other threads keep for their small arrays comes with their ends.
