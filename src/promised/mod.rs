@@ -1,6 +1,6 @@
 //! Memory that is what users promise: by address ([`Proxy::from_blob`]), in the structures of DLPack
-//! ([`DlPack::from_raw`]), and in files that are mapped. Apart from the layers, since networks' files and workspaces
-//! are mapped too.
+//! ([`DlPack::from_raw`]), and in files that are mapped. A layer above `nn`, since networks' files and workspaces are
+//! mapped too.
 //!
 //! An exported array is a [`DlPack`]: a C structure that says where the elements lie, with a function that gives them
 //! back. ndgc's end keeps the storage, as a view would; the other's end is a keeper of foreign memory. So the bytes are

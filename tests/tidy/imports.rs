@@ -13,6 +13,7 @@ const OF_OTHERS: &[&str] = &[
     "ceil",
     "clamp",
     "flatten",
+    "is_empty",
     "is_finite",
     "log",
     "parent",
@@ -168,10 +169,11 @@ fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     code.split(word).skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
 }
 
-/// The methods that the code of a layer gives to handles, managers and devices.
+/// The methods that the code of a layer gives to types that several layers give methods to.
 fn methods(code: &str) -> BTreeSet<&str> {
-    let heads = ["\nimpl Proxy {", "\nimpl NdManager {", "\nimpl Device {"];
-    let blocks = heads.iter().flat_map(|head| code.split(head).skip(1));
+    let types = ["Proxy", "Tensor", "NdManager", "Device", "Var", "Workspace", "GradStore"];
+    let heads = types.map(|of| format!("\nimpl {of} {{"));
+    let blocks = heads.iter().flat_map(|head| code.split(head.as_str()).skip(1));
     blocks.flat_map(|block| after(block.split("\n}").next().unwrap_or_default(), "fn ")).collect()
 }
 
