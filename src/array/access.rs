@@ -132,12 +132,14 @@ impl Proxy {
     }
 
     /// Number of axes.
+    #[doc(alias = "ndim")]
     #[inline]
     pub fn rank(&self) -> usize {
         self.shape().rank()
     }
 
     /// Number of elements.
+    #[doc(alias("size", "length"))]
     #[inline]
     pub fn elem_count(&self) -> usize {
         self.shape().elem_count()
@@ -206,6 +208,7 @@ impl Proxy {
     }
 
     /// Element type.
+    #[doc(alias = "dataType")]
     #[inline]
     pub fn dtype(&self) -> DType {
         registry::metadata(self).dtype
@@ -321,6 +324,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::DTypeMismatch`] if `T` is another type; the first failure of the device's
     /// work.
+    #[doc(alias("tolist", "toArray"))]
     #[track_caller]
     pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
         self.read(Call::here("to_vec"), T::DTYPE, ALL).map(|(_, all)| all)
@@ -411,6 +415,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
+    #[doc(alias = "item")]
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
         let (call, mut found) = (Call::here("to_scalar"), None);

@@ -451,6 +451,7 @@ impl Device {
     /// assert_eq!(Device::Cpu.memory().cached, 0);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias = "empty_cache")]
     pub fn clear_cache(&self) -> u64 {
         trim(self, Trim::Cache)
     }

@@ -25,6 +25,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[doc(alias("astype", "cast", "toType"))]
     #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Result<Proxy> {
         let call = Call::here("to_dtype");

@@ -109,6 +109,7 @@ extension! {
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[doc(alias = "isInfinite")]
     fn is_inf(&self) -> Result<Proxy> = ext_is_inf;
 
     /// 1 where an element is neither NaN nor infinite, as u8 of the same shape. No gradient.
@@ -162,6 +163,7 @@ extension! {
     /// assert_eq!(a.masked_select(&large)?.to_vec1::<f32>()?, [2., 3., 4.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias("boolean_mask", "booleanMask"))]
     fn masked_select(&self, mask: &Proxy) -> Result<Proxy> = ext_masked_select;
 
     /// The larger of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
@@ -259,6 +261,7 @@ extension! {
     /// # Errors
     /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as
     /// [`TensorExt::median`].
+    #[doc(alias = "percentile")]
     fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> = ext_quantile;
 
     /// The different elements of the whole array in ascending order: one axis; NaN once, as the last. No gradient.
@@ -271,6 +274,7 @@ extension! {
     ///
     /// # Errors
     /// As [`TensorExt::sort`].
+    #[doc(alias = "argwhere")]
     fn nonzero(&self) -> Result<Proxy> = ext_nonzero;
 
     /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of any
@@ -288,6 +292,7 @@ extension! {
     /// # Errors
     /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite, given or found; as
     /// [`TensorExt::sort`].
+    #[doc(alias = "histogram")]
     fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> = ext_histc;
 
     /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]: any dtype but bool. The
@@ -420,6 +425,7 @@ extension! {
     /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias = "moveaxis")]
     fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> = ext_movedim;
 
     /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.

@@ -391,6 +391,7 @@ impl Workspace {
     /// assert!(!weights.is_attached() && Workspace::current().is_some());
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias = "scopeOutOfWorkspaces")]
     pub fn scope_out() -> ScopeOut {
         ScopeOut { _leaves: Leaves::new(with_context(|context| context.workspaces.scope_out())) }
     }

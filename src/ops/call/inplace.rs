@@ -195,6 +195,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::add_`].
+    #[doc(alias("assign", "copyTo"))]
     #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
         let call = Call::here("copy_");

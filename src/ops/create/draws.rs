@@ -72,6 +72,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if `low` is not below `high`, or there are more than 2^32 numbers
     /// between them; as [`Proxy::zeros`].
+    #[doc(alias = "randomInteger")]
     #[track_caller]
     pub fn randint<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
         low: T,

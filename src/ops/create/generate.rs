@@ -162,6 +162,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::zeros`].
+    #[doc(alias = "identity")]
     #[track_caller]
     pub fn eye<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
         square(Call::here("eye"), n, dtype, at, CmpOp::Eq)

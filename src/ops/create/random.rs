@@ -233,6 +233,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Generator::uniform`].
+    #[doc(alias = "randomUniform")]
     #[track_caller]
     pub fn rand<S: Into<Shape>, T: WithDType>(low: T, high: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::rand_as((low.to_f64(), high.to_f64()), shape.into(), T::DTYPE, &at)
@@ -256,6 +257,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Generator::normal`].
+    #[doc(alias = "randomNormal")]
     #[track_caller]
     pub fn randn<S: Into<Shape>, T: WithDType>(mean: T, std: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::randn_as((mean.to_f64(), std.to_f64()), shape.into(), T::DTYPE, &at)
@@ -284,6 +286,7 @@ impl Device {
     ///
     /// # Errors
     /// None; candle's programs expect a `Result`.
+    #[doc(alias = "manual_seed")]
     pub fn set_seed(&self, seed: u64) -> Result<()> {
         COMMON.with(|generator| *generator = Generator::new(seed));
         Ok(())

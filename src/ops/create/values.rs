@@ -184,6 +184,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::zeros`].
+    #[doc(alias = "valueArrayOf")]
     #[track_caller]
     pub fn full<T: WithDType, S: Into<Shape>>(value: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let (call, shape) = (Call::here("full"), shape.into());

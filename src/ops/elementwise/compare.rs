@@ -151,6 +151,7 @@ impl Proxy {
     /// `yes` and `no`, [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) of the mask,
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[doc(alias = "where")]
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let call = Call::here("where_cond");
@@ -209,6 +210,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).
+    #[doc(alias = "array_equal")]
     #[track_caller]
     pub fn content_equals(&self, other: &Proxy) -> Result<bool> {
         if *self.shape() != *other.shape() || self.dtype() != other.dtype() {

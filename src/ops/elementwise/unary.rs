@@ -316,6 +316,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the number `min` is above the number `max`, or one is NaN; as
     /// [`Proxy::maximum`].
+    #[doc(alias = "clip")]
     #[track_caller]
     pub fn clamp<A: TensorOrScalar, B: TensorOrScalar>(&self, min: A, max: B) -> Result<Proxy> {
         let call = Call::here("clamp");
@@ -367,6 +368,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[doc(alias = "dup")]
     #[track_caller]
     pub fn copy(&self) -> Result<Proxy> {
         copy_of(Call::here("copy"), self)

@@ -310,6 +310,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::scatter`] and [`Proxy::copy_`].
+    #[doc(alias = "put")]
     #[track_caller]
     pub fn scatter_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
         let call = Call::here("scatter_set");

@@ -85,6 +85,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` is no list; [`Error::DimOutOfRange`];
     /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[doc(alias = "take")]
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         picked(Call::here("index_select"), self, ids, &|shape| dim.to_index(shape, "index_select"), Indexed::Lines)

@@ -36,6 +36,7 @@ impl Proxy {
     /// assert_eq!(a.flip(&[0])?.to_vec1::<f32>()?, [2., 1., 0.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias = "reverse")]
     #[track_caller]
     pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
         let call = Call::here("flip");

@@ -103,6 +103,7 @@ fn turned(x: &Proxy) -> Result<Proxy> {
 /// assert_eq!(linalg::inverse(&a)?.to_vec2::<f64>()?, [[0.5, 0.], [0., 0.25]]);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
+#[doc(alias = "inv")]
 #[track_caller]
 pub fn inverse(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("inverse");

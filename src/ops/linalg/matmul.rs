@@ -39,6 +39,7 @@ impl Proxy {
     /// assert_eq!(w.matmul(&w)?.to_vec2::<f32>()?, [[7., 10.], [15., 22.]]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias("bmm", "mmul"))]
     #[track_caller]
     pub fn matmul(&self, rhs: &Proxy) -> Result<Proxy> {
         matmul(Call::here("matmul"), self, rhs, false)

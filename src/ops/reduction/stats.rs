@@ -238,6 +238,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
+    #[doc(alias = "norm2")]
     #[track_caller]
     pub fn norm(&self) -> Result<Proxy> {
         let call = Call::here("norm");

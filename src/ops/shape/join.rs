@@ -22,6 +22,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::Argument`] for no arrays; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`],
     /// [`Error::DeviceMismatch`], [`Error::DimOutOfRange`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[doc(alias("concat", "concatenate"))]
     #[track_caller]
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let call = Call::here("cat");

@@ -145,6 +145,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::reshape`].
+    #[doc(alias = "ravel")]
     #[track_caller]
     pub fn flatten_all(&self) -> Result<Proxy> {
         self.reshape(self.elem_count())
@@ -173,6 +174,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[doc(alias = "swapaxes")]
     #[track_caller]
     pub fn transpose<A: Dim, B: Dim>(&self, a: A, b: B) -> Result<Proxy> {
         let call = Call::here("transpose");
@@ -382,6 +384,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::RankTooLarge`]; [`Error::StaleArray`].
+    #[doc(alias("expand_dims", "expandDims"))]
     #[track_caller]
     pub fn unsqueeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let call = Call::here("unsqueeze");
@@ -411,6 +414,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`]; [`Error::StaleArray`].
+    #[doc(alias = "broadcast_to")]
     #[track_caller]
     pub fn broadcast_as<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
         let call = Call::here("broadcast_as");
@@ -455,6 +459,7 @@ impl Proxy {
     /// assert_eq!(kept.to_vec1::<f32>()?, [1., 1.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[doc(alias("stop_gradient", "stopGradient"))]
     #[track_caller]
     pub fn detach(&self) -> Proxy {
         let call = Call::here("detach");
