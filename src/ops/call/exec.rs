@@ -10,7 +10,11 @@
 //! adopt     the result gets a slot, and the owner of the first operand
 //! ```
 //!
-//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and a row of `tests/table`.
+//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`; one of two operands has its
+//! derivative in `part` (`elementwise/binary.rs`). Its tests are an arm of `plain_unary` or `plain_binary`
+//! (`crates/kernels/tests/kernels/cpu/elementwise.rs`), a row of `tests/table/rows`, a case of its gradient
+//! (`tests/ops/gradcheck_more.rs`), and `docs/operations.md`, which `BLESS=1` writes anew.
+//!
 //! Others touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the
 //! host (`cpu/` there) and CUDA, and the tests' tables.
 
