@@ -201,7 +201,10 @@ pub fn handle_owned() -> usize {
 }
 
 /// Runs `body` until memory has settled, then once more, and panics if that left more arrays or bytes behind: a
-/// leak check for tests. Nothing else may use ndgc in the process meanwhile.
+/// leak check for tests.
+///
+/// It counts what all threads of the process have, as [`memory::no_growth`](crate::memory::no_growth) does: other tests
+/// that use ndgc have to wait, as with `cargo test -- --test-threads=1`.
 ///
 /// # Panics
 /// If the last run changed the number of live arrays or the active bytes of `device`; the message has both, the lines
@@ -224,12 +227,13 @@ pub fn assert_no_growth<R>(device: &Device, mut body: impl FnMut() -> R) {
     let after = measure();
     assert!(
         before == after,
-        "{} live arrays and {} B before, {} and {} B after the last run\n{}\n{}",
+        "{} live arrays and {} B before, {} and {} B after the last run\n{}\n{}{}",
         before.0,
         before.1,
         after.0,
         after.1,
         mark.diff(),
-        NdManager::system(device).debug_dump()
+        NdManager::system(device).debug_dump(),
+        lines::OF_ALL
     );
 }

@@ -91,9 +91,12 @@ pub fn mark() -> Mark {
 }
 
 impl Mark {
-    /// What has grown since.
+    /// What has grown since, by line: also where another line has as much less, as with an array in place of another.
     pub fn diff(&self) -> Growth {
-        let now = mark();
+        self.growth_to(&mark())
+    }
+
+    fn growth_to(&self, now: &Mark) -> Growth {
         let grown = |line: &Line| {
             let before = self.lines.like(line);
             LineGrowth {
@@ -116,6 +119,18 @@ impl Mark {
             cached: now.cached.saturating_sub(self.cached),
             rounds: 1,
         }
+    }
+
+    /// What there is in all, on whatever line or workspace: arrays, their bytes, saved values, theirs, bytes of blocks.
+    fn totals(&self) -> [u64; 5] {
+        let lines = |number: fn(&Line) -> u64| self.lines.0.values().map(number).sum::<u64>();
+        let blocks = self.workspaces.values().map(|&(_, bytes)| bytes).sum::<u64>();
+        [lines(|line| line.arrays), lines(|line| line.bytes), self.saved.0, self.saved.1, blocks]
+    }
+
+    /// Whether anything of [`Mark::totals`] is more now.
+    fn rose_to(&self, now: &Mark) -> bool {
+        self.totals().iter().zip(now.totals()).any(|(before, now)| now > *before)
     }
 }
 
@@ -237,8 +252,14 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
 }
 
 /// Panics when it is dropped if more lives than when it was made, and names the lines, after its own: a test that has
-/// one as its first line fails if it leaks. While its thread panics already it says nothing. Nothing else may use ndgc
-/// in the process meanwhile.
+/// one as its first line fails if it leaks. While its thread panics already it says nothing.
+///
+/// More are, each in all: arrays, their bytes, values that gradient graphs keep, theirs, bytes of blocks of workspaces.
+/// So an array in place of another is no growth, whatever its line, unless it has more bytes.
+///
+/// It counts what all threads of the process have. `cargo test` runs the tests of a program at once, and those of
+/// others fail it, or hide what it looks for: run `cargo test -- --test-threads=1`, or let each test that uses ndgc hold
+/// one lock; `cargo nextest` has a process for each.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -252,6 +273,10 @@ pub fn no_growth() -> NoGrowth {
     NoGrowth { since: Location::caller(), before: mark() }
 }
 
+/// What a failed check says to whose test it is.
+pub(crate) const OF_ALL: &str =
+    "(what other threads did counts too: if tests ran meanwhile, use `cargo test -- --test-threads=1`)";
+
 /// See [`no_growth`].
 #[derive(Debug)]
 pub struct NoGrowth {
@@ -261,9 +286,10 @@ pub struct NoGrowth {
 
 impl Drop for NoGrowth {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let growth = self.before.diff();
-            assert!(growth.is_empty(), "since {}:\n{growth}", self.since);
+        if std::thread::panicking() {
+            return;
         }
+        let now = mark();
+        assert!(!self.before.rose_to(&now), "since {}:\n{}\n{OF_ALL}", self.since, self.before.growth_to(&now));
     }
 }

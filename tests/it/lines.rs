@@ -77,14 +77,20 @@ fn what_grows_is_told_apart_by_what_keeps_it() {
     });
 }
 
+/// What a test says that fails.
+fn text(test: &dyn Fn()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(test)).err();
+    panic.and_then(|panic| panic.downcast::<String>().ok()).map(|text| mask(&text))
+}
+
+/// The last line of a check that failed.
+const OF_ALL: &str =
+    "(what other threads did counts too: if tests ran meanwhile, use `cargo test -- --test-threads=1`)";
+
 #[test]
 fn a_test_that_leaks_fails_with_the_line() {
     alone(|| {
         let manager = base(&Device::Cpu);
-        let text = |test: &dyn Fn()| {
-            let panic = catch_unwind(AssertUnwindSafe(test)).err();
-            panic.and_then(|panic| panic.downcast::<String>().ok()).map(|text| mask(&text))
-        };
         let clean = || {
             let _growth = memory::no_growth();
             Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap();
@@ -97,9 +103,9 @@ fn a_test_that_leaks_fails_with_the_line() {
         let kept =
             "1 array more, 16 B more, made at HERE: kept by their manager, without a handle; gc::on() ends such arrays";
         let told = text(&leaky).unwrap();
-        assert_eq!(told.lines().collect::<Vec<_>>(), ["since HERE:", kept], "it says where it began to look");
+        assert_eq!(told.lines().collect::<Vec<_>>(), ["since HERE:", kept, OF_ALL], "it says where it began to look");
         let message = text(&|| gc::assert_no_growth(&Device::Cpu, || manager.zeros(4, DType::F32))).unwrap();
-        assert!(message.lines().nth(1) == Some(kept), "{message}");
+        assert!(message.lines().nth(1) == Some(kept) && message.ends_with(OF_ALL), "{message}");
         // Its own panic is the test's, and it does not panic again.
         let panics = || {
             let _growth = memory::no_growth();
@@ -107,5 +113,69 @@ fn a_test_that_leaks_fails_with_the_line() {
             panic!("{}", "of the test");
         };
         assert_eq!(text(&panics).as_deref(), Some("of the test"));
+    });
+}
+
+#[test]
+fn what_takes_the_place_of_another_is_no_growth_unless_it_is_larger() {
+    alone(|| {
+        let zeros = |count: usize| Tensor::zeros(count, DType::F32, &Device::Cpu).unwrap();
+        let ones = |count: usize| Tensor::ones(count, DType::F32, &Device::Cpu).unwrap();
+        let replaced = |before: &[usize], by: &dyn Fn(usize) -> Tensor, count: usize| {
+            text(&|| {
+                let mut kept: Vec<_> = before.iter().map(|&count| zeros(count)).collect();
+                let _growth = memory::no_growth();
+                kept.push(by(count));
+                kept.drain(..before.len());
+            })
+        };
+        assert_eq!(replaced(&[4], &ones, 4), None, "another line has one more, and this one has one less");
+        assert_eq!(replaced(&[8], &ones, 4), None, "a smaller one");
+        let told = replaced(&[4], &ones, 8).unwrap();
+        assert_eq!(told.lines().nth(1), Some("1 array more, 32 B more, made at HERE: held by a handle"));
+        let told = replaced(&[4], &zeros, 8).unwrap();
+        assert_eq!(told.lines().nth(1), Some("0 arrays more, 16 B more, made at HERE: larger arrays than before"));
+        let told = replaced(&[4, 4], &ones, 100).unwrap();
+        assert!(told.contains("1 array more, 400 B more"), "one array less, and more bytes: {told}");
+        assert!(replaced(&[8, 8], &zeros, 8).is_none(), "less of both");
+    });
+}
+
+#[test]
+fn values_and_blocks_in_place_of_others_are_no_growth() {
+    alone(|| {
+        let x = Var::ones(4, DType::F32, &Device::Cpu).unwrap();
+        let steps = |more: usize| {
+            text(&|| {
+                let mut y = x.exp().unwrap();
+                let _growth = memory::no_growth();
+                let again = x.exp().unwrap();
+                drop(std::mem::replace(&mut y, again));
+                (0..more).for_each(|_| y = (&y * &y).unwrap());
+            })
+        };
+        assert_eq!(steps(0), None);
+        let told = steps(1).unwrap();
+        assert!(told.contains("gradient graphs keep 2 values more, 32 B more"), "{told}");
+
+        let config = WorkspaceConfig::builder().initial_size(4096).overallocation_limit(0.0).build().unwrap();
+        let made = |name: &str| {
+            Workspace::cycle(name, &config, || Tensor::zeros(16, DType::U8, &Device::Cpu).map(drop)).unwrap();
+        };
+        let moved = |destroys: bool| {
+            made("FIRST");
+            let told = text(&|| {
+                let _growth = memory::no_growth();
+                if destroys {
+                    Workspace::find("FIRST").unwrap().destroy().unwrap();
+                }
+                made("SECOND");
+            });
+            ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+            told
+        };
+        assert_eq!(moved(true), None);
+        let told = moved(false).unwrap();
+        assert!(told.contains("workspace [SECOND] has blocks of 4.00 KiB more"), "{told}");
     });
 }
