@@ -320,12 +320,13 @@ const COUNTERS: [&str; 12] = [
 
 /// Gives the figures of [`stats`] to the recorder of the crate `metrics` that the program has installed, each as
 /// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Those of
-/// workspaces are `ndgc.workspace.bytes.current` and so on, with the label `workspace`. Call it as often as the
-/// program's exporter looks. With the feature `metrics`.
+/// workspaces are `ndgc.workspace.bytes.current` and so on, with the label `workspace` too. Those of the whole process
+/// have no label: whatever devices are published, they are there once. Call it as often as the program's exporter
+/// looks. With the feature `metrics`.
 ///
 /// ```
 /// # use ndgc::{Device, memory};
-/// memory::publish_metrics(&Device::Cpu); // ndgc.bytes.current{device="cpu"}, and so on
+/// memory::publish_metrics(&Device::Cpu); // ndgc.bytes.current{device="cpu"}, ndgc.arrays.current, and so on
 /// ```
 #[cfg(feature = "metrics")]
 pub fn publish_metrics(device: &Device) {
@@ -336,6 +337,7 @@ pub fn publish_metrics(device: &Device) {
                 let labels = vec![label.clone(), ("workspace", workspace.to_owned())];
                 (figure, format!("ndgc.workspace.{figure}"), labels)
             }
+            None if is_of_process(name) => (name, format!("ndgc.{name}"), Vec::new()),
             None => (name, format!("ndgc.{name}"), vec![label.clone()]),
         };
         match COUNTERS.contains(&figure) {
@@ -343,6 +345,12 @@ pub fn publish_metrics(device: &Device) {
             false => metrics::gauge!(key, &labels).set(value as f64),
         }
     }
+}
+
+/// Whether a figure is the same whatever the device.
+#[cfg(feature = "metrics")]
+fn is_of_process(name: &str) -> bool {
+    name == "bytes.saved" || ["arrays.", "requests.", "threads."].iter().any(|group| name.starts_with(group))
 }
 
 /// The workspace of a figure, and the figure.

@@ -8,9 +8,9 @@ mod figures {
         Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
         with_local_recorder,
     };
-    use ndgc::{DType, Workspace, WorkspaceConfig, gc, memory};
+    use ndgc::{DType, Device, SimConfig, Workspace, WorkspaceConfig, gc, memory};
 
-    use crate::it::support::{base, both};
+    use crate::it::support::{alone, base, both};
 
     type Figures = Arc<Mutex<BTreeMap<String, (&'static str, f64)>>>;
 
@@ -69,6 +69,11 @@ mod figures {
         }
     }
 
+    /// Whether a figure is not of one device.
+    fn is_of_process(name: &str) -> bool {
+        ["arrays", "requests", "threads"].contains(&name.split('.').next().unwrap()) || name == "bytes.saved"
+    }
+
     #[test]
     fn every_figure_is_a_counter_or_a_gauge_under_its_name() {
         both(|device| {
@@ -84,6 +89,7 @@ mod figures {
             for (name, value) in wanted.iter() {
                 let (kind, published) = match name.strip_prefix("workspace.a.STEP.") {
                     Some(figure) => found[&format!("ndgc.workspace.{figure} device={device},workspace=a.STEP")],
+                    None if is_of_process(name) => found[&format!("ndgc.{name} ")],
                     None => found[&format!("ndgc.{name} device={device}")],
                 };
                 assert_eq!(published, value as f64, "{name}");
@@ -94,6 +100,20 @@ mod figures {
             }
             drop(held);
             ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_of_the_whole_process_is_published_once_whatever_the_devices() {
+        alone(|| {
+            let (notebook, sim) = (Notebook::default(), Device::sim(SimConfig::default()));
+            with_local_recorder(&notebook, || [&Device::Cpu, &sim].into_iter().for_each(memory::publish_metrics));
+            let found = notebook.0.lock().unwrap().clone();
+            let of = |name: &str| found.keys().filter(|key| key.split(' ').next() == Some(name)).count();
+            let figures = memory::stats(&Device::Cpu);
+            for (name, _) in figures.iter().filter(|(name, _)| !name.starts_with("workspace.")) {
+                assert_eq!(of(&format!("ndgc.{name}")), if is_of_process(name) { 1 } else { 2 }, "{name}");
+            }
         });
     }
 }
