@@ -16,6 +16,8 @@ pub struct MemoryStats {
     pub used: u64,
     /// Bytes kept for reuse.
     pub cached: u64,
+    /// The most that `used` and `cached` were together since the start or the last reset.
+    pub peak_reserved: u64,
     /// Bytes that only captured sections have, for as long as their [`Graph`](crate::Graph) lives.
     pub captured: u64,
     /// Of the host: bytes of files that are mapped, for weights, workspaces, and arrays that were

@@ -409,7 +409,7 @@ impl Device {
         }
     }
 
-    /// Takes the peak as of now.
+    /// Takes the peaks as of now: of live bytes, and of reserved ones.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};
@@ -420,18 +420,23 @@ impl Device {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn reset_peak(&self) {
+        self.restart_peak(true);
+    }
+
+    /// Takes the peak of live bytes as of now, and with `reserved` that of reserved ones.
+    pub(crate) fn restart_peak(&self, reserved: bool) {
         if system::is_forked_child() {
             return;
         }
         match self {
-            Device::Cpu => host::pool::reset_peak(),
-            Device::Sim(sim) => sim.reset_peak(),
+            Device::Cpu => host::pool::reset_peak(reserved),
+            Device::Sim(sim) => sim.restart_peak(reserved),
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.reset_peak(),
+            Device::Cuda(cuda) => cuda.restart_peak(reserved),
         }
     }
 
-    /// Takes a peak that was before.
+    /// Takes a peak of live bytes that was before.
     pub(crate) fn raise_peak(&self, to: u64) {
         if system::is_forked_child() {
             return;

@@ -39,6 +39,7 @@ use crate::memory::{
     reclaim, stats, switch,
     threads::{ThreadContext, with_context},
     trace::{self, Kind},
+    workspace::figures,
 };
 
 /// What a reclaimer is told.
@@ -518,6 +519,9 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
         (NoBytes::Budget(_), None) => Within::Managers(&managers),
         (NoBytes::Budget(_), Some(name)) => Within::Workspace(name),
     };
+    if let Some(name) = &workspace {
+        figures::refused(name, device);
+    }
     let found = census::take(device, &within, 5);
     error.class = class(device, bytes as u64, why, &memory);
     if let (OutOfMemoryClass::TooBig, NoBytes::Budget(refusal)) = (&error.class, why) {

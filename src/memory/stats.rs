@@ -43,7 +43,7 @@ pub(crate) fn count_spilled() {
 }
 
 /// Names that PyTorch's users know, and those they stand for.
-const ALIASES: [(&str, &str); 19] = [
+const ALIASES: [(&str, &str); 20] = [
     ("active.all.allocated", "arrays.created"),
     ("active.all.current", "arrays.current"),
     ("active.all.freed", "arrays.closed"),
@@ -63,6 +63,7 @@ const ALIASES: [(&str, &str); 19] = [
     ("requested_bytes.all.current", "bytes.current"),
     ("requested_bytes.all.peak", "bytes.peak"),
     ("reserved_bytes.all.current", "bytes.reserved"),
+    ("reserved_bytes.all.peak", "bytes.peak_reserved"),
 ];
 
 /// Figures of a device, its workspaces and the process, or of a manager, by name. Made by [`stats`] and
@@ -121,6 +122,7 @@ impl fmt::Display for Stats {
 /// |---|---|
 /// | `bytes.current`, `.peak`, `.total` | of live storages and blocks of workspaces, as asked for; all that were |
 /// | `bytes.used`, `.cached`, `.reserved` | of blocks of the pool that are handed out; kept for reuse; both |
+/// | `bytes.peak_reserved` | the most that both were together, which no [`scope`] begins anew |
 /// | `bytes.limit` | the limit, if there is one |
 /// | `bytes.saved`, `.workspaces` | of values that gradients need; of blocks of workspaces |
 /// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
@@ -138,6 +140,7 @@ impl fmt::Display for Stats {
 /// | `workspace.NAME.bytes.current`, `.peak`, `.total` | of its blocks, those among them that wait for a reader; at most; of all that it took |
 /// | `workspace.NAME.bytes.spilled` | of those of the last that it took beside its block, for what had no room |
 /// | `workspace.NAME.cycles.total` | cycles that began |
+/// | `workspace.NAME.requests.refused` | requests that its budget refused |
 ///
 /// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones; the others are sums. Those of
 /// `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the device.
@@ -171,6 +174,7 @@ pub fn stats(device: &Device) -> Stats {
         ("bytes.dead", if arrays.kept == 0 { 0 } else { lines::kept_bytes(device) }),
         ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
+        ("bytes.peak_reserved", memory.peak_reserved),
         ("bytes.pinned", memory.pinned),
         ("bytes.reserved", memory.used + memory.cached),
         ("bytes.saved", node::saved().1),
@@ -189,13 +193,14 @@ pub fn stats(device: &Device) -> Stats {
 }
 
 /// The figures of a workspace under their names.
-fn of_workspace(name: &str, of: &figures::Figures) -> [Figure; 5] {
+fn of_workspace(name: &str, of: &figures::Figures) -> [Figure; 6] {
     [
         ("bytes.current", of.bytes),
         ("bytes.peak", of.peak),
         ("bytes.total", of.total),
         ("bytes.spilled", of.spilled),
         ("cycles.total", of.cycles),
+        ("requests.refused", of.refused),
     ]
     .map(|(figure, value)| (format!("workspace.{name}.{figure}").into(), value))
 }
@@ -417,7 +422,8 @@ fn begin(device: &Device) -> (u64, u64) {
     let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     let number = begun.last().map_or(0, |last| last.number + 1);
     let memory = device.memory();
-    device.reset_peak();
+    // That of reserved bytes goes on: no part is told of it.
+    device.restart_peak(false);
     begun.push(Begun { number, device: device.clone(), before: memory.peak });
     (number, memory.active)
 }

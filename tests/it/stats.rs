@@ -32,6 +32,7 @@ fn has_names_of_pytorch(stats: &memory::Stats) {
         ("requested_bytes.all.current", "bytes.current"),
         ("requested_bytes.all.peak", "bytes.peak"),
         ("reserved_bytes.all.current", "bytes.reserved"),
+        ("reserved_bytes.all.peak", "bytes.peak_reserved"),
     ];
     for (alias, name) in aliases {
         assert!(stats.get(name).is_some(), "{name}");
@@ -74,9 +75,35 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         }
         assert!(refused.get("bytes.limit").is_some());
         let names: Vec<_> = now.iter().map(|(name, _)| name).collect();
-        assert!(names.is_sorted() && names.len() == 24, "{names:?}");
-        assert!(now.to_string().lines().count() == 24);
+        assert!(names.is_sorted() && names.len() == 25, "{names:?}");
+        assert!(now.to_string().lines().count() == 25);
         drop((y, view));
+    });
+}
+
+#[test]
+fn the_peak_of_what_is_reserved_outlives_trims_and_scopes_until_it_is_reset() {
+    both(|device| {
+        gc::collect();
+        device.clear_cache();
+        device.reset_peak();
+        let [reserved, peak] =
+            ["bytes.reserved", "bytes.peak_reserved"].map(|name| move || memory::stats(device).get(name).unwrap());
+        let before = peak();
+        assert_eq!(before, reserved());
+        let large = Tensor::zeros(24 << 20, DType::U8, device).unwrap();
+        let most = peak();
+        assert_eq!(most, reserved());
+        assert!(most >= before + (24 << 20), "{before} and {most}");
+        drop(large);
+        gc::collect();
+        assert!(device.clear_cache() >= 24 << 20);
+        assert!(reserved() < most, "it went back");
+        memory::scope("part", device, || {});
+        memory::clear_scopes();
+        assert_eq!((peak(), device.memory().peak_reserved), (most, most));
+        device.reset_peak();
+        assert_eq!(peak(), reserved());
     });
 }
 
@@ -102,7 +129,7 @@ fn the_figures_of_workspaces_are_those_of_their_names_on_all_threads() {
         cycle(100);
         let block = 64 << 10;
         assert_eq!(of_workspace(device, "a.STEP"), Some([block, block, block, 0, 1]));
-        assert_eq!(memory::stats(device).iter().count(), before + 5);
+        assert_eq!(memory::stats(device).iter().count(), before + 6);
         cycle(100 << 10);
         let [current, peak, total, spilled, cycles] = of_workspace(device, "a.STEP").unwrap();
         assert_eq!((current, cycles), (block, 2));

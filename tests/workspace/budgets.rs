@@ -96,6 +96,7 @@ fn the_block_and_what_spills_beside_it_share_one_limit() {
         cycle.leave();
         let found = workspace.budget_use().unwrap();
         assert_eq!((found.bytes, found.peak_bytes, found.refused), (4096, 9984, 4));
+        assert_eq!(memory::stats(&Device::Cpu).get("workspace.B.requests.refused"), Some(4));
         assert_eq!((found.arrays, found.peak_arrays), (0, 3));
         assert_eq!(workspace.set_budget(Budget::new()).unwrap(), Budget::new().max_bytes(10_000));
         let _cycle = workspace.activate().unwrap();

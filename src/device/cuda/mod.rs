@@ -254,8 +254,8 @@ impl Cuda {
         self.0.device.free_bytes().0
     }
 
-    pub(crate) fn reset_peak(&self) {
-        self.0.device.reset_peak();
+    pub(crate) fn restart_peak(&self, reserved: bool) {
+        self.0.device.reset_peak(reserved);
     }
 
     pub(crate) fn raise_peak(&self, to: u64) {

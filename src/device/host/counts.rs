@@ -323,8 +323,10 @@ pub(crate) fn stats() -> MemoryStats {
     // Whoever was told so many is told no lower peak.
     COUNTS.peak.fetch_max(active, Ordering::Relaxed);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
-    let (mut cached, resident, hits, misses) =
-        store(|store| (store.cached(), store.resident() as u64, store.hits(), store.misses));
+    let (mut cached, resident, peak_resident, hits, misses) = store(|store| {
+        let [now, peak] = [store.resident(), store.note_resident()].map(|bytes| bytes as u64);
+        (store.cached(), now, peak, store.hits(), store.misses)
+    });
     cached += sum(|share| share.cached.load(Ordering::Relaxed)).max(0) as u64;
     MemoryStats {
         active: active.max(0) as u64,
@@ -332,6 +334,8 @@ pub(crate) fn stats() -> MemoryStats {
         total: (COUNTS.total.load(Ordering::Relaxed) + sum(|share| share.total.load(Ordering::Relaxed))) as u64,
         used: resident.saturating_sub(cached),
         cached,
+        // Of threads that take and give meanwhile more may be found than there is.
+        peak_reserved: peak_resident.max(cached),
         captured: 0,
         mapped: mapped_bytes(),
         pinned: 0,
@@ -342,8 +346,11 @@ pub(crate) fn stats() -> MemoryStats {
     }
 }
 
-/// Takes the peak as of now.
-pub(crate) fn reset_peak() {
+/// Takes the peak as of now, and with `reserved` that of what the system gave.
+pub(crate) fn reset_peak(reserved: bool) {
+    if reserved {
+        store(|store| store.peak_resident = store.resident());
+    }
     let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
     shares.iter().for_each(|share| share.high.store(share.active(), Ordering::Relaxed));
     drop(shares);

@@ -174,6 +174,8 @@ pub(super) struct Store<S = Mappings> {
     last_size: usize,
     /// Bytes of large blocks that are handed out.
     owned: usize,
+    /// The most that were [resident](Store::resident) when a call ended, since it was set.
+    pub(super) peak_resident: usize,
     /// The most of them in this period, whose number is `period`, and in those before.
     peaks: [usize; PERIODS],
     period: usize,
@@ -213,6 +215,7 @@ impl<S: Source> Store<S> {
             last: 0,
             last_size: 0,
             owned: 0,
+            peak_resident: 0,
             peaks: [0; PERIODS],
             period: 0,
             recent_peak: 0,
@@ -384,6 +387,12 @@ impl<S: Source> Store<S> {
         self.owned + self.large.stats.cached as usize
     }
 
+    /// The most that [`Store::resident`] was since the peak was set, now among it.
+    pub(super) fn note_resident(&mut self) -> usize {
+        self.peak_resident = self.peak_resident.max(self.resident());
+        self.peak_resident
+    }
+
     /// Bytes that wait here for their next use.
     pub(super) fn cached(&self) -> u64 {
         self.large.stats.cached + self.small.stats.cached
@@ -416,10 +425,12 @@ impl<S: Source> Store<S> {
         let admitted = recent.saturating_add(kept.saturating_mul(self.times));
         let excess = self.resident().saturating_sub(admitted);
         if excess == 0 {
+            self.note_resident();
             return;
         }
         let share = RETURNED.min(work::left() as usize * MIB / work::MEBIBYTE as usize);
         let returned = self.give_back(excess.min(share + 2 * new));
+        self.note_resident();
         self.returned = self.returned.saturating_add(returned);
         let for_others = returned.saturating_sub(2 * new).div_ceil(MIB) as u32;
         work::spend(for_others.saturating_mul(work::MEBIBYTE));

@@ -255,9 +255,13 @@ impl Sim {
         self.0.device.free_bytes().0
     }
 
-    /// Takes the peak as of now.
+    /// Takes the peaks as of now.
     pub fn reset_peak(&self) {
-        unforked(|| self.0.device.reset_peak());
+        unforked(|| self.restart_peak(true));
+    }
+
+    pub(crate) fn restart_peak(&self, reserved: bool) {
+        self.0.device.reset_peak(reserved);
     }
 
     pub(crate) fn raise_peak(&self, to: u64) {

@@ -399,9 +399,13 @@ impl<D: Driver> AsyncDevice<D> {
         (most.unwrap_or(0) as u64, state.pool.stats.cached)
     }
 
-    pub(crate) fn reset_peak(&self) {
+    /// Takes the peak as of now, and with `reserved` that of what the driver gave.
+    pub(crate) fn reset_peak(&self, reserved: bool) {
         let stats = &mut self.lock().pool.stats;
         stats.peak = stats.active;
+        if reserved {
+            stats.peak_reserved = stats.used + stats.cached;
+        }
     }
 
     /// Takes a peak that was before.

@@ -78,8 +78,15 @@ impl Pool {
         let status = self.status_mut(number);
         (status.state, status.home) = (BlockState::Owned, stream as u8);
         self.stats.used += self.block(number).bytes as u64;
+        self.note_reserved();
         let block = self.block(number);
         (Span::in_block(block.ptr(), bytes, number), block.bytes)
+    }
+
+    /// Notes the bytes that the driver gave and that no section has. They become more where a block is handed out, of a
+    /// new segment perhaps, and where a graph goes.
+    fn note_reserved(&mut self) {
+        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.used + self.stats.cached);
     }
 
     /// Gives a segment in memory of the host to an owner that asked for `bytes`.
@@ -231,6 +238,7 @@ impl Pool {
                 self.retire(number);
             }
         }
+        self.note_reserved();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The figures of workspaces by name, for reports on any thread: those of several threads with one name and device are
-//! one here. They change where a workspace comes or goes, or a block does, so an operation and a cycle pay nothing.
+//! one here. They change where a workspace comes or goes, or a block does, or a budget refuses, so an operation and a cycle pay
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,8 @@ pub(crate) struct Figures {
     pub(crate) spilled: u64,
     /// Cycles that began.
     pub(crate) cycles: u64,
+    /// Requests that their budgets refused.
+    pub(crate) refused: u64,
 }
 
 #[derive(Debug)]
@@ -81,6 +84,14 @@ pub(crate) fn spilled(name: &Arc<str>, device: &Device, bytes: u64) {
 /// A block went back.
 pub(crate) fn gave(name: &Arc<str>, device: &Device, bytes: u64) {
     change(name, device, &|row| row.figures.bytes -= bytes);
+}
+
+/// The budget of one refused a request for a device. Its bytes may be another's: of arrays of the host alone.
+pub(crate) fn refused(name: &str, device: &Device) {
+    let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(rows) = all.get_mut(name) else { return };
+    let at = rows.iter().position(|row| row.device == *device).unwrap_or(0);
+    rows[at].figures.refused += 1;
 }
 
 /// Of each name with bytes on a device, or workspaces for it, by name. None in a forked child.
