@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, Once, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 use std::time::Instant;
@@ -22,6 +22,7 @@ use crate::base::{
     env,
     error::{Error, Result},
     out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
+    say::say,
     system,
     units::Bytes,
 };
@@ -535,9 +536,12 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     error.lines = found.lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
     error.largest = found.holders;
     let error = Error::OutOfMemory(Box::new(error));
-    if let Some(folder) = REPORTS.get() {
+    if let Some(folder) = REPORTS.get()
+        && let Err(why) = write_report(&folder, device, &error)
+    {
         // The error is what matters; a disk that takes no report changes nothing of it.
-        let _ = write_report(&folder, device, &error);
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| say(format_args!("no crash report can be written to {}: {why}", folder.display())));
     }
     error
 }
@@ -635,7 +639,8 @@ const REPORTS_MAX: u64 = 16;
 /// returns what was set before. `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file,
 /// `ndgc-<process>-<number>.txt`, which is never one that is there: the error, version, limits, where bytes may spill
 /// to, statistics, budgets and what is charged to them, managers and their arrays, workspaces, and the lines of the
-/// source that made what lives. At most 16 of a process.
+/// source that made what lives. At most 16 of a process. The folder is made with the first one; the first that cannot
+/// be written is told of on standard error, with the folder and why.
 ///
 /// ```
 /// # use ndgc::{Budget, DType, Device, NdManager, memory};

@@ -2,7 +2,7 @@
 //! and simulated devices are masked (`support::mask`); that sites are right is in `better.rs`, point 16.
 
 use ndgc::nn::{self, Mlp, Optimizer, SGD, VarBuilder};
-use ndgc::{DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
+use ndgc::{Budget, DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
 
 use crate::it::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
 
@@ -372,6 +372,22 @@ fn a_number_of_threads_that_is_none_is_said_once() {
         let wanted = format!("ndgc: NDGC_THREADS={value} is not understood; it may be a number from 1 on\n");
         assert_eq!(told.matches(&wanted).count(), times, "{told}");
     }
+}
+
+#[test]
+fn a_crash_report_that_cannot_be_written_is_told_of_once() {
+    if is_child() {
+        let manager = base(&Device::Cpu);
+        manager.set_budget(Budget::new().max_bytes(100)).unwrap();
+        (0..3).for_each(|_| assert!(manager.zeros(101, DType::U8).is_err()));
+        return;
+    }
+    let test = "it::errors::a_crash_report_that_cannot_be_written_is_told_of_once";
+    // Below a file there is no folder.
+    let folder = std::env::current_exe().unwrap().join("reports").display().to_string();
+    let told = String::from_utf8(in_child(test, &[("NDGC_CRASH_REPORT", &folder)]).stderr).unwrap();
+    let wanted = format!("ndgc: no crash report can be written to {folder}: ");
+    assert_eq!(told.matches(&wanted).count(), 1, "{told}");
 }
 
 #[test]
