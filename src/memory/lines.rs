@@ -160,7 +160,7 @@ pub struct Growth {
     pub saved_bytes: u64,
     /// Workspaces whose blocks have more bytes, and how many more.
     pub workspaces: Vec<(String, u64)>,
-    /// Bytes more that the host's pool keeps for reuse. They are no leak.
+    /// Bytes more that the host's pool keeps for reuse, whatever devices the arrays are of. They are no leak.
     pub cached: u64,
     /// Rounds in which it came.
     pub rounds: u64,

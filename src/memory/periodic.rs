@@ -119,8 +119,9 @@ pub fn occasional_gc_frequency() -> u32 {
     window::frequency()
 }
 
-/// Collects now: closes what is dead on all threads, with the switch on also what managers keep of it, and gives what
-/// the host's pool keeps for reuse back to the system. Returns the bytes given back. 0 in a forked child.
+/// Collects now: closes what is dead on all threads and devices, with the switch on also what managers keep of it, and
+/// gives what the host's pool keeps for reuse back to the system. Returns the bytes of the host given back: what the
+/// pools of other devices keep stays there ([`Device::clear_cache`]). 0 in a forked child.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, gc};

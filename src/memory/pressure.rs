@@ -149,11 +149,12 @@ fn held(device: &Device) -> (u64, u64) {
     (memory.active, memory.cached)
 }
 
-/// Steps that were taken, the arrays that they ended, and the reclaimer that was called last: others come and go.
+/// Steps that were taken, the arrays that they ended with their bytes, and the reclaimer that was called last: others come and go.
 #[derive(Default)]
 struct Steps {
     taken: Vec<RecoveryStep>,
     reclaimed: u64,
+    reclaimed_bytes: u64,
     called: Option<(i32, u64)>,
     /// Those registered since the first was called, by these themselves perhaps, are not called.
     until: u64,
@@ -163,8 +164,12 @@ impl Steps {
     /// Takes a step, whose `f` says how many arrays it ended.
     fn take(&mut self, name: &'static str, device: &Device, f: impl FnOnce() -> u64) {
         let (start, before) = (Instant::now(), held(device));
-        self.reclaimed += f();
+        let closed = f();
         let after = held(device);
+        if closed > 0 {
+            self.reclaimed += closed;
+            self.reclaimed_bytes += before.0.saturating_sub(after.0);
+        }
         // What left the arrays is kept for reuse; what left both went to the system.
         let freed = before.0.saturating_sub(after.0).max((before.0 + before.1).saturating_sub(after.0 + after.1));
         self.taken.push(RecoveryStep::new(name, freed, start.elapsed().as_micros() as u64));
@@ -531,7 +536,7 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
     error.largest_free = device.largest_free();
-    (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
+    (error.reclaimed, error.reclaimed_bytes, error.steps) = (steps.reclaimed, steps.reclaimed_bytes, steps.taken);
     (error.one_of, error.kept, error.kept_bytes) = (found.one_of, found.kept, found.kept_bytes);
     error.lines = found.lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
     error.largest = found.holders;

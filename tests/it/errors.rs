@@ -329,17 +329,18 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
         assert_eq!(
             refused.replacen(&format!("threadId: {thread}"), "threadId: N", 1),
             "Can't allocate [DEVICE] memory: 524288; threadId: N; zeros wants 512.00 KiB on SIM, over the limit of the \
-             device: 195.38 KiB live, 0 B kept for reuse, limit 512.00 KiB, 0 dead arrays closed first; tried: drain 0 B, \
-             trim 0 B; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
+             device: 195.38 KiB live, 0 B kept for reuse, 316.69 KiB reachable, limit 512.00 KiB, 0 dead arrays closed \
+             first; tried: drain 0 B, trim 0 B; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
              array, 64 B); largest lines: HERE (1 array, 97.66 KiB), HERE (1 array, 97.66 KiB), HERE (1 array, 64 B); 1 \
              dead array of 64 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
         let mut bare = OutOfMemory::of("cpu".to_owned(), "zeros", 1);
         (bare.active, bare.cached, bare.reclaimed, bare.kept, bare.kept_bytes) = (2, 3, 4, 5, 6);
+        (bare.largest_free, bare.reclaimed_bytes) = (1, 7);
         assert_eq!(
             Error::OutOfMemory(Box::new(bare)).to_string(),
             "Can't allocate [HOST] memory: 1; threadId: 0; zeros wants 1 B on cpu, and there is no more memory: 2 B live, \
-             3 B kept for reuse, 4 dead arrays closed first; \
+             3 B kept for reuse (at most 1 B in one piece), 9 B reachable, 4 dead arrays of 7 B closed first; \
              5 dead arrays of 6 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
     });

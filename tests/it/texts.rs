@@ -16,7 +16,9 @@ fn of_class(class: OutOfMemoryClass) -> (String, String) {
     (oom.thread, oom.active, oom.cached, oom.limit) = (7, 1024, 512, Some(2048));
     oom.largest_free = 256;
     let told = Error::OutOfMemory(Box::new(oom)).to_string();
-    let (begin, end) = told.split_once(": 1.00 KiB live, 512 B kept for reuse, limit 2.00 KiB").unwrap();
+    let bytes =
+        ": 1.00 KiB live, 512 B kept for reuse (at most 256 B in one piece), 1.00 KiB reachable, limit 2.00 KiB";
+    let (begin, end) = told.split_once(bytes).unwrap();
     let begin = begin.strip_prefix("Can't allocate [HOST] memory: 4096; threadId: 7; zeros wants 4.00 KiB on cpu, ");
     let end = end.strip_prefix(", 0 dead arrays closed first; ");
     (begin.unwrap().to_owned(), end.unwrap().to_owned())
@@ -56,7 +58,7 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
         ),
         (
             OutOfMemoryClass::Fragmented,
-            "and what is kept for reuse is in smaller pieces, of at most 256 B",
+            "and what is kept for reuse is in smaller pieces",
             "clear_cache() gives the pieces back, and a workspace keeps one block for all",
         ),
         (OutOfMemoryClass::Exhausted, "and there is no more memory", of_host),
@@ -84,7 +86,7 @@ fn a_request_that_a_budget_never_has_room_for_names_it_and_what_is_dead_is_no_wa
 #[test]
 fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() {
     let mut oom = OutOfMemory::of("sim:0".to_owned(), "add", 64);
-    (oom.thread, oom.active, oom.reclaimed) = (1, 3 << 20, 1);
+    (oom.thread, oom.active, oom.reclaimed, oom.reclaimed_bytes) = (1, 3 << 20, 1, 100);
     oom.steps = vec![RecoveryStep::new("drain", 100, 5), RecoveryStep::new("cache", 0, 7)];
     oom.largest = vec![("batch".to_owned(), 1, 2 << 20), ("workspace [STEP]".to_owned(), 2, 1 << 20)];
     oom.lines = vec![(None, 1, 9), (Some(std::panic::Location::caller()), 3, 1 << 20)];
@@ -92,9 +94,9 @@ fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() 
     assert_eq!(
         mask(&oom.to_string()),
         "Can't allocate [DEVICE] memory: 64; threadId: 1; add wants 64 B on SIM, and there is no more memory: 3.00 MiB \
-         live, 0 B kept for reuse, 1 dead array closed first; tried: drain 100 B, cache 0 B; largest owners: `batch` \
-         (1 array, 2.00 MiB), `workspace [STEP]` (2 arrays, 1.00 MiB); largest lines: HERE (3 arrays, 1.00 MiB); 1 dead \
-         array of 10 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
+         live, 0 B kept for reuse, 10 B reachable, 1 dead array of 100 B closed first; tried: drain 100 B, cache 0 B; \
+         largest owners: `batch` (1 array, 2.00 MiB), `workspace [STEP]` (2 arrays, 1.00 MiB); largest lines: HERE (3 \
+         arrays, 1.00 MiB); 1 dead array of 10 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
     );
     let mut tried = OutOfMemory::of("cpu".to_owned(), "add", 64);
     tried.steps = vec![RecoveryStep::new("spill", 0, 5)];
@@ -105,6 +107,7 @@ fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() 
     let on_device = "; close one, use smaller batches, or let memory::set_device_spill() take memory of the host";
     assert!(told.ends_with(on_device), "{told}");
     oom.one_of = 128;
+    assert!(oom.to_string().contains(" kept for reuse, about 10 B reachable, 1 dead"), "{oom}");
     assert_eq!(
         mask(&oom.to_string()).split_once("cache 0 B").unwrap().1,
         "; largest owners, estimated from one of 128 arrays: `batch` (1 array, 2.00 MiB), `workspace [STEP]` (2 arrays, \
@@ -115,7 +118,7 @@ fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() 
     assert_eq!(
         heap.to_string(),
         "Can't allocate [HOST] memory: 5; threadId: 0; load wants 5 B on the heap, and there is no more memory: 0 B live, \
-         0 B kept for reuse, 0 dead arrays closed first; close one, or use smaller batches"
+         0 B kept for reuse, 0 B reachable, 0 dead arrays closed first; close one, or use smaller batches"
     );
 }
 

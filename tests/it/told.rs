@@ -220,11 +220,30 @@ fn d5_with_the_switch_on_kept_orphans_are_closed_before_memory_is_refused() {
         assert_eq!((gc::stats().kept, manager.array_count()), (0, 1));
         let told = text(manager.zeros(900_000, DType::U8));
         assert_eq!(
-            told.split_once("reuse, ").unwrap().1,
+            told.split_once(" reachable, ").unwrap().1,
             "0 dead arrays closed first; tried: drain 0 B, trim 0 B, collect_orphans 0 B; largest owners: `model` (1 array, 488.28 KiB); largest lines: HERE (1 \
              array, 488.28 KiB); close one, use smaller batches, or let memory::set_device_spill() take memory of the host"
         );
         drop(array);
+    });
+}
+
+#[test]
+fn the_error_has_the_bytes_of_the_dead_arrays_that_were_closed_first() {
+    alone(|| {
+        let device = Device::sim(SimConfig::default());
+        device.set_limit(Some(800_000));
+        let held = Tensor::zeros(100_000, DType::U8, &device).unwrap();
+        // More than a call closes by itself.
+        let dead: Vec<_> = (0..600).map(|_| Tensor::zeros(1000, DType::U8, &device).unwrap()).collect();
+        drop(dead);
+        let Err(Error::OutOfMemory(oom)) = Tensor::zeros(750_000, DType::U8, &device) else { panic!("it fits") };
+        assert!(oom.reclaimed > 0 && oom.reclaimed_bytes == oom.reclaimed * 1000, "{oom:?}");
+        assert_eq!((oom.active, oom.reachable()), (100_000, 700_000));
+        let told = oom.to_string();
+        assert!(told.contains(" 683.59 KiB reachable, limit 781.25 KiB, "), "{told}");
+        assert!(told.contains(&format!(", {} dead arrays of ", oom.reclaimed)), "{told}");
+        drop(held);
     });
 }
 

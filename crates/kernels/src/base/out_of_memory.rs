@@ -88,6 +88,8 @@ pub struct OutOfMemory {
     pub budget: Option<(String, u64)>,
     /// Dead arrays that were closed on the way here.
     pub reclaimed: u64,
+    /// Bytes of the device that live arrays had less when they were.
+    pub reclaimed_bytes: u64,
     /// What follows is estimated from one of so many arrays, since more cannot be looked at within milliseconds; 1 if
     /// it is of all.
     pub one_of: u64,
@@ -126,6 +128,7 @@ impl OutOfMemory {
             limit: None,
             budget: None,
             reclaimed: 0,
+            reclaimed_bytes: 0,
             one_of: 1,
             kept: 0,
             kept_bytes: 0,
@@ -146,24 +149,20 @@ impl OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let oom = self;
-        let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, largest, lines, .. } = oom;
+        let OutOfMemory { op, device, requested, largest, lines, .. } = oom;
         let kind = if device == "cpu" || device == "the heap" { "HOST" } else { "DEVICE" };
         write!(f, "Can't allocate [{kind}] memory: {requested}; threadId: {}; ", oom.thread)?;
         write!(f, "{op} wants {} on {device}, ", Bytes(*requested))?;
         fmt_class(f, oom)?;
-        write!(f, ": {} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
-        if let Some(limit) = limit {
-            write!(f, ", limit {}", Bytes(*limit))?;
-        }
-        write!(f, ", {} closed first", counted(*reclaimed, "dead array"))?;
-        for (i, step) in oom.steps.iter().enumerate() {
-            let lead = if i == 0 { "; tried: " } else { ", " };
-            write!(f, "{lead}{} {}", step.name, Bytes(step.freed))?;
-        }
         let (about, estimated) = match oom.one_of {
             0 | 1 => ("", String::new()),
             one_of => ("about ", format!(", estimated from one of {one_of} arrays")),
         };
+        fmt_bytes(f, oom, about)?;
+        for (i, step) in oom.steps.iter().enumerate() {
+            let lead = if i == 0 { "; tried: " } else { ", " };
+            write!(f, "{lead}{} {}", step.name, Bytes(step.freed))?;
+        }
         for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
             let lead = if i == 0 { format!("; largest owners{estimated}: ") } else { ", ".to_owned() };
             write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
@@ -173,42 +172,63 @@ impl fmt::Display for OutOfMemory {
             let lead = if i == 0 { format!("; largest lines{estimated}: ") } else { ", ".to_owned() };
             write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
         }
-        let spills = match device.as_str() {
-            _ if oom.steps.iter().any(|step| step.name == "spill") => None,
-            "the heap" => None,
-            "cpu" => Some("give memory::set_spill() a folder"),
-            _ => Some("let memory::set_device_spill() take memory of the host"),
-        };
-        match (kept, &oom.class) {
-            (_, OutOfMemoryClass::TooBig) => match &oom.budget {
-                Some((manager, _)) => {
-                    write!(
-                        f,
-                        "; no close can make room for it: raise the budget of `{manager}`, or use smaller batches"
-                    )
-                }
-                None => f.write_str("; no close can make room for it: use smaller batches"),
-            },
-            (0, OutOfMemoryClass::OverBudget { manager, .. }) if manager.starts_with("workspace [") => {
-                f.write_str("; raise its budget, make less in a cycle, or use smaller batches")
+        fmt_advice(f, oom, about)
+    }
+}
+
+/// What the device has.
+fn fmt_bytes(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory, about: &str) -> fmt::Result {
+    let OutOfMemory { active, cached, largest_free, limit, reclaimed, reclaimed_bytes, kept_bytes, .. } = oom;
+    write!(f, ": {} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
+    if *cached > 0 {
+        write!(f, " (at most {} in one piece)", Bytes(*largest_free))?;
+    }
+    let about = if *kept_bytes > 0 { about } else { "" };
+    write!(f, ", {about}{} reachable", Bytes(oom.reachable()))?;
+    if let Some(limit) = limit {
+        write!(f, ", limit {}", Bytes(*limit))?;
+    }
+    write!(f, ", {}", counted(*reclaimed, "dead array"))?;
+    if *reclaimed > 0 {
+        write!(f, " of {}", Bytes(*reclaimed_bytes))?;
+    }
+    f.write_str(" closed first")
+}
+
+/// How to go on.
+fn fmt_advice(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory, about: &str) -> fmt::Result {
+    let spills = match oom.device.as_str() {
+        _ if oom.steps.iter().any(|step| step.name == "spill") => None,
+        "the heap" => None,
+        "cpu" => Some("give memory::set_spill() a folder"),
+        _ => Some("let memory::set_device_spill() take memory of the host"),
+    };
+    match (oom.kept, &oom.class) {
+        (_, OutOfMemoryClass::TooBig) => match &oom.budget {
+            Some((manager, _)) => {
+                write!(f, "; no close can make room for it: raise the budget of `{manager}`, or use smaller batches")
             }
-            (0, OutOfMemoryClass::OverBudget { manager, .. }) => {
-                write!(f, "; close arrays of `{manager}`, raise its budget, or use smaller batches")
-            }
-            (0, OutOfMemoryClass::Fragmented) => {
-                f.write_str("; clear_cache() gives the pieces back, and a workspace keeps one block for all")
-            }
-            (0, _) => match spills {
-                Some(spills) => write!(f, "; close one, use smaller batches, or {spills}"),
-                None => f.write_str("; close one, or use smaller batches"),
-            },
-            (kept, _) => write!(
-                f,
-                "; {about}{} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
-                counted(*kept, "dead array"),
-                Bytes(oom.kept_bytes)
-            ),
+            None => f.write_str("; no close can make room for it: use smaller batches"),
+        },
+        (0, OutOfMemoryClass::OverBudget { manager, .. }) if manager.starts_with("workspace [") => {
+            f.write_str("; raise its budget, make less in a cycle, or use smaller batches")
         }
+        (0, OutOfMemoryClass::OverBudget { manager, .. }) => {
+            write!(f, "; close arrays of `{manager}`, raise its budget, or use smaller batches")
+        }
+        (0, OutOfMemoryClass::Fragmented) => {
+            f.write_str("; clear_cache() gives the pieces back, and a workspace keeps one block for all")
+        }
+        (0, _) => match spills {
+            Some(spills) => write!(f, "; close one, use smaller batches, or {spills}"),
+            None => f.write_str("; close one, or use smaller batches"),
+        },
+        (kept, _) => write!(
+            f,
+            "; {about}{} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
+            counted(kept, "dead array"),
+            Bytes(oom.kept_bytes)
+        ),
     }
 }
 
@@ -229,10 +249,7 @@ fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
             let (resident, max) = (Bytes(*resident), Bytes(*max));
             write!(f, "over the physical limit of the process, which has {resident} of {max} resident")
         }
-        OutOfMemoryClass::Fragmented => {
-            let most = Bytes(oom.largest_free);
-            write!(f, "and what is kept for reuse is in smaller pieces, of at most {most}")
-        }
+        OutOfMemoryClass::Fragmented => f.write_str("and what is kept for reuse is in smaller pieces"),
         OutOfMemoryClass::Exhausted => f.write_str("and there is no more memory"),
     }
 }
