@@ -257,9 +257,9 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
 /// More are, each in all: arrays, their bytes, values that gradient graphs keep, theirs, bytes of blocks of workspaces.
 /// So an array in place of another is no growth, whatever its line, unless it has more bytes.
 ///
-/// It counts what all threads of the process have. `cargo test` runs the tests of a program at once, and those of
-/// others fail it, or hide what it looks for: run `cargo test -- --test-threads=1`, or let each test that uses ndgc hold
-/// one lock; `cargo nextest` has a process for each.
+/// It counts what all threads of the process have. `cargo test` runs the tests of a program at once, and what others
+/// make fails it, or what they end hides a leak: run `cargo test -- --test-threads=1`, or let each test that uses ndgc
+/// hold one lock; `cargo nextest` has a process for each.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};

@@ -149,7 +149,8 @@ fn held(device: &Device) -> (u64, u64) {
     (memory.active, memory.cached)
 }
 
-/// Steps that were taken, the arrays that they ended with their bytes, and the reclaimer that was called last: others come and go.
+/// Steps that were taken, the arrays that they ended with their bytes, and the reclaimer that was called last: others
+/// come and go.
 #[derive(Default)]
 struct Steps {
     taken: Vec<RecoveryStep>,

@@ -1,6 +1,6 @@
 //! The figures of workspaces by name, for reports on any thread: those of several threads with one name and device are
-//! one here. They change where a workspace comes or goes, or a block does, or a budget refuses, so an operation and a cycle pay
-//! nothing.
+//! one here. They change where a workspace comes or goes, or a block does, or a budget refuses, so an operation and a
+//! cycle pay nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
