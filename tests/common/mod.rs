@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use ndgc::{Device, SimConfig, destroy_all_workspaces_for_current_thread, gc};
+use ndgc::{DebugMode, Device, SimConfig, Workspace, destroy_all_workspaces_for_current_thread, gc};
 
 /// Keeps other tests waiting.
 #[must_use]
@@ -32,9 +32,21 @@ pub(crate) fn turn() -> Turn {
     Turn(LOCK.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs `body` while no other test of this program runs, with the switch off at first and put back at the end.
+/// The debug mode of workspaces that `NDGC_TEST_DEBUG_MODE` names, in which no number changes.
+fn debug_mode() -> DebugMode {
+    match std::env::var("NDGC_TEST_DEBUG_MODE").as_deref() {
+        Err(_) => DebugMode::Disabled,
+        Ok("spill") => DebugMode::SpillEverything,
+        Ok("bypass") => DebugMode::BypassEverything,
+        Ok(other) => panic!("there is no debug mode {other}"),
+    }
+}
+
+/// Runs `body` while no other test of this program runs, in [`debug_mode`], with the switch off at first and put back
+/// at the end.
 pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
     let _turn = turn();
+    Workspace::set_debug_mode(debug_mode());
     let _switch = gc::scoped(false);
     gc::collect();
     body()
