@@ -7,7 +7,7 @@ use ndgc::nn::kv_cache::{ConcatKvCache, RotatingCache, RotatingKvCache};
 use ndgc::nn::moe::moe_gemm;
 use ndgc::nn::sampling::gumbel_softmax;
 use ndgc::nn::{self, Adam, Optimizer, RNN, SGD, SgdConfig, VarBuilder, VarMap};
-use ndgc::{Budget, DType, Device, Error, NdManager, Tensor, Var, memory};
+use ndgc::{Budget, DType, Device, Error, NdManager, Result, Tensor, Var, gc, memory};
 
 use crate::ops::support::{alone, each, error, f64s, values};
 
@@ -162,20 +162,41 @@ fn as_many_positions_as_a_ring_keeps_are_looked_at_as_they_come() {
     });
 }
 
+/// Calls with room on the device for ever more bytes until there are enough. After each refusal the subject is `as_it_was`.
+/// How often it was refused.
+fn with_more_room<S, T>(
+    device: &Device,
+    subject: &mut S,
+    call: impl Fn(&mut S) -> Result<T>,
+    as_it_was: impl Fn(&S) -> bool,
+) -> usize {
+    let refused = (0..1 << 20).step_by(16).find_map(|room| {
+        gc::collect_orphans();
+        device.set_limit(Some(device.memory().active + room));
+        let answer = call(subject).map(drop);
+        device.set_limit(None);
+        match answer {
+            Ok(()) => return Some(room as usize / 16),
+            Err(error) => assert!(matches!(error, Error::OutOfMemory(_)), "{error}"),
+        }
+        assert!(as_it_was(subject), "with room for {room} bytes");
+        None
+    });
+    refused.expect("room for a mebibyte is enough")
+}
+
 #[test]
 fn values_that_find_no_memory_leave_their_keys_out() {
     each(|device| {
-        let manager = NdManager::new_base_manager(device).unwrap();
-        let v = manager.zeros((1, 1, 4, 3), DType::F32).unwrap().transpose(2, 3).unwrap();
-        manager.set_budget(Budget::new().max_bytes(48)).unwrap();
+        let v = zeros(device, &[1, 1, 4, 3]).transpose(2, 3).unwrap();
         let k = zeros(device, &[1, 1, 3, 4]);
         let mut cache = RotatingKvCache::new(2, 5);
-        assert!(matches!(error(cache.append(&k, &v)), Error::OutOfMemory(_)));
-        assert_eq!((cache.k_cache().current_seq_len(), cache.v_cache().current_seq_len()), (0, 0));
-        manager.set_budget(Budget::new()).unwrap();
-        cache.append(&k, &v).unwrap();
-        assert_eq!((cache.k_cache().current_seq_len(), cache.v_cache().current_seq_len()), (3, 3));
-        manager.close().unwrap();
+        let positions =
+            |cache: &RotatingKvCache| (cache.k_cache().current_seq_len(), cache.v_cache().current_seq_len());
+        let refused =
+            with_more_room(device, &mut cache, |cache| cache.append(&k, &v), |cache| positions(cache) == (0, 0));
+        assert!(refused > 10, "of two rings and a copy of the values");
+        assert_eq!(positions(&cache), (3, 3));
     });
 }
 
@@ -186,15 +207,14 @@ fn positions_that_find_no_memory_replace_none() {
         let mut ring = RotatingCache::new(0, 4);
         ring.append(&rows(1., 4)).unwrap();
         ring.append(&rows(2., 3)).unwrap();
-        let before = values::<f32>(&ring.current_data().unwrap().unwrap());
-        // Two rows for the two ends of the ring, and room for a copy of one.
-        let manager = NdManager::new_base_manager(device).unwrap();
-        let turned = manager.zeros((4, 2), DType::F32).unwrap().transpose(0, 1).unwrap();
-        manager.set_budget(Budget::new().max_bytes(48)).unwrap();
-        assert!(matches!(error(ring.append(&turned)), Error::OutOfMemory(_)));
-        assert_eq!(values::<f32>(&ring.current_data().unwrap().unwrap()), before);
-        assert_eq!((ring.offset(), ring.current_seq_len()), (3, 7));
-        manager.close().unwrap();
+        let seen = |ring: &RotatingCache| values::<f32>(&ring.current_data().unwrap().unwrap());
+        let before = seen(&ring);
+        // Two rows for the two ends of the ring.
+        let turned = zeros(device, &[4, 2]).transpose(0, 1).unwrap();
+        let as_it_was =
+            |ring: &RotatingCache| (ring.offset(), ring.current_seq_len()) == (3, 7) && seen(ring) == before;
+        assert!(with_more_room(device, &mut ring, |ring| ring.append(&turned), as_it_was) > 1, "of a copy of each");
+        assert_eq!((ring.offset(), ring.current_seq_len()), (1, 9));
     });
 }
 
