@@ -325,7 +325,7 @@ fn a_step_along_a_gradient_in_strides_leaves_nothing_with_its_manager() {
         x.sgd_step_(&grad, Some(&m), 1., 0.5, 0.).unwrap();
         assert_eq!(values::<f64>(&x), [-2., -6., -10., -4., -8., -12.]);
         x.adam_step_(&grad, &m, &v, 1, &AdamConfig::default()).unwrap();
-        x.optimizer_step_(&grad, &[m.clone()], StepRule::AdaGrad { epsilon: 0.1 }, 0.5, 1).unwrap();
+        x.optimizer_step_(&grad, std::slice::from_ref(&m), StepRule::AdaGrad { epsilon: 0.1 }, 0.5, 1).unwrap();
         gc::collect();
         assert_eq!(manager.array_count(), count);
         manager.close().unwrap();
