@@ -25,11 +25,13 @@
 //!
 //! What goes up the tree is a loop: budgets are nested as deeply as the program likes, and a stack has an end.
 
+mod at_once;
 mod figures;
 mod meter;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub(crate) use at_once::{charge_at_once, count_at_once, revoke_at_once};
 pub use figures::{Budget, BudgetUse};
 
 use std::collections::BTreeMap;
@@ -432,7 +434,7 @@ impl Charge {
             let life = node(at).refs.load(Ordering::Relaxed);
             node(at).bytes.revoke(left);
             if free > 0 {
-                free_bytes(at, free);
+                free_bytes(node(at), at, free);
             }
             end_if_free(at, life);
         }
@@ -543,8 +545,7 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
 }
 
 #[inline]
-fn free_bytes(number: u32, bytes: u64) {
-    let of = node(number);
+fn free_bytes(of: &Node, number: u32, bytes: u64) {
     // Relaxed: as long as bytes are charged to it, it does not end.
     let life = of.refs.load(Ordering::Relaxed);
     // SeqCst: pairs with `let_go`, and as Release with the Acquire in `Meter::read`.
@@ -570,7 +571,14 @@ fn discharge_to(number: u32, end: u32, bytes: u64) {
 
 #[inline(never)]
 fn discharge_from(number: u32, end: u32, bytes: u64) {
-    path(number, end).for_each(|at| free_bytes(at, bytes));
+    let mut at = number;
+    while at != end && at != 0 {
+        let of = node(at);
+        // Asked for before it may end.
+        let above = of.parent.load(Ordering::Relaxed);
+        free_bytes(of, at, bytes);
+        at = above;
+    }
 }
 
 /// Bytes that are charged to `from`, or to nobody, are charged to `to`, or to nobody. Nodes above both do not notice.
@@ -635,10 +643,11 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
 pub(crate) fn uncount_array(number: u32, end: u32) {
     let mut at = number;
     while at != end && at != 0 {
-        // Asked for before the end is seen, as in `path`.
-        let above = parent_of(at);
+        let of = node(at);
+        // Asked for before it may end.
+        let above = of.parent.load(Ordering::Relaxed);
         // Release: pairs with the Acquire in `Meter::read`.
-        node(at).arrays.freed.fetch_add(1, Ordering::Release);
+        of.arrays.freed.fetch_add(1, Ordering::Release);
         at = above;
     }
 }

@@ -325,11 +325,13 @@ impl OwnerList {
     /// budget `counted`, or by none; budgets above both do not notice.
     #[inline(never)]
     fn charge(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
+        let is_charged = is_charged_to(cell, self.budget);
+        if counted == 0 && is_charged && budget::count_at_once(self.budget) {
+            return Ok(());
+        }
         let above = if counted == 0 { 0 } else { budget::common(counted, self.budget) };
         let count = budget::count_array(self.budget, above, entry.is_forced()).map_err(Refused::OverBudget)?;
-        if !is_charged_to(cell, self.budget)
-            && let Err(refusal) = charge_bytes(cell, self.budget, entry, counted)
-        {
+        if !is_charged && let Err(refusal) = charge_bytes(cell, self.budget, entry, counted) {
             count.revoke();
             return Err(Refused::OverBudget(refusal));
         }

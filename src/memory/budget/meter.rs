@@ -34,11 +34,16 @@ impl Meter {
     /// Adds, if that stays within the limit or is `forced`. What there was, or is.
     #[inline]
     pub(super) fn add(&self, amount: u64, forced: bool) -> Result<u64, u64> {
-        let max = self.max.load(Ordering::Relaxed);
+        self.add_within(self.max.load(Ordering::Relaxed), amount, forced)
+    }
+
+    /// As [`Meter::add`], with this limit.
+    #[inline]
+    pub(super) fn add_within(&self, most: u64, amount: u64, forced: bool) -> Result<u64, u64> {
         loop {
             let (used, charged) = self.read();
             let now = used.saturating_add(amount);
-            let fits = forced || (charged & CLOSED == 0 && now <= max && now < CLOSED);
+            let fits = forced || (charged & CLOSED == 0 && now <= most && now < CLOSED);
             if !fits {
                 return Err(used);
             }

@@ -213,9 +213,12 @@ pub(crate) fn allocate_for(
 ) -> Result<Storage> {
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
     let payer = if budget::is_in_use() { payer(context, device, &budget) } else { 0 };
-    if payer == 0
-        && let Some(storage) = on_host(context, device, bytes, zeroed)
-    {
+    let at_once = if payer == 0 {
+        on_host(context, device, bytes, zeroed)
+    } else {
+        charged_on_host(context, device, bytes, zeroed, payer)
+    };
+    if let Some(storage) = at_once {
         return Ok(storage);
     }
     storage_for(context, op, device, (bytes, zeroed), payer)
@@ -232,6 +235,31 @@ fn on_host(context: &ThreadContext, device: &Device, bytes: usize, zeroed: bool)
         storage.own_buffer()?.on_host()?.fill(0);
     }
     Some(storage)
+}
+
+/// As [`on_host`], charged to a budget that grants them without more ado.
+#[inline(never)]
+fn charged_on_host(
+    context: &ThreadContext,
+    device: &Device,
+    bytes: usize,
+    zeroed: bool,
+    payer: u32,
+) -> Option<Storage> {
+    if !device.is_cpu() || bytes == 0 || !budget::charge_at_once(payer, bytes as u64) {
+        return None;
+    }
+    match on_host(context, device, bytes, zeroed) {
+        // A workspace pays for its own.
+        Some(storage) if storage.part().is_none() => {
+            storage.charged_to(payer);
+            Some(storage)
+        }
+        storage => {
+            budget::revoke_at_once(payer, bytes as u64);
+            storage
+        }
+    }
 }
 
 /// Bytes of any device, wherever they come from; `payer` is the budget that they are charged to.
