@@ -172,17 +172,13 @@ impl Stock {
     /// As [`Stock::take_at_once`], where there is a limit, and it is far.
     #[cold]
     fn take_within(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
-        let grant = counts::grant_far(self.share, bytes)?;
-        match self.take(class, size) {
-            Some(block) => {
-                grant.take(bytes);
-                Some(block)
-            }
-            None => {
-                grant.give_back(bytes);
-                None
-            }
+        // Looked at first: what is counted for a moment only may refuse what others ask for.
+        if self.lists[class].len.get() == 0 {
+            return None;
         }
+        let grant = counts::grant_far(self.share, bytes)?;
+        grant.take(bytes);
+        self.take(class, size)
     }
 
     #[inline]
