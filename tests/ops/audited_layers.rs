@@ -162,8 +162,8 @@ fn as_many_positions_as_a_ring_keeps_are_looked_at_as_they_come() {
     });
 }
 
-/// Calls with room on the device for ever more bytes until there are enough. After each refusal the subject is `as_it_was`.
-/// How often it was refused.
+/// Calls with room on the device for ever more bytes until there are enough. After each refusal the subject is
+/// `as_it_was`. How often it was refused.
 fn with_more_room<S, T>(
     device: &Device,
     subject: &mut S,
