@@ -259,7 +259,8 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
 ///
 /// It counts what all threads of the process have. `cargo test` runs the tests of a program at once, and what others
 /// make fails it, or what they end hides a leak: run `cargo test -- --test-threads=1`, or let each test that uses ndgc
-/// hold one lock; `cargo nextest` has a process for each.
+/// hold one lock, taken before this is made, so that it looks while the lock is held; `cargo nextest` has a process for
+/// each.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
