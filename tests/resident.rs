@@ -11,8 +11,8 @@ use std::thread;
 
 use ndgc::memory::{self, Trim};
 use ndgc::{
-    AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, OutOfMemoryClass, ResetPolicy, Result,
-    SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    AllocationPolicy, DType, Device, Error, LearningPolicy, LocationPolicy, NdManager, OutOfMemoryClass, ResetPolicy,
+    Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
 use common::{in_child, in_own_process, is_child};
@@ -25,6 +25,11 @@ fn field(file: &str, nth: usize) -> u64 {
 
 fn resident() -> f64 {
     field("/proc/self/statm", 1) as f64 * 4096. / MIB
+}
+
+/// Without pages of files.
+fn own() -> f64 {
+    resident() - field("/proc/self/statm", 2) as f64 * 4096. / MIB
 }
 
 /// Faults so far: pages that the system gave.
@@ -314,6 +319,24 @@ fn each_level_of_trim_is_seen_in_resident_memory() {
     });
 }
 
+/// The system takes pages of files back where it needs them.
+#[test]
+fn pages_of_files_do_not_count_for_the_physical_limit() {
+    in_own_process("pages_of_files_do_not_count_for_the_physical_limit", || {
+        let size = 128 << 20;
+        let limit = Some((resident() * MIB) as u64 + (64 << 20));
+        assert_eq!(Device::Cpu.set_physical_limit(limit).unwrap(), None);
+        let config = WorkspaceConfig::builder().initial_size(size).policy_location(LocationPolicy::Mmap);
+        let cycle = Workspace::enter("weights", &config.build().unwrap()).unwrap();
+        let _held = Tensor::ones(size as usize / 8, DType::F32, &Device::Cpu).unwrap();
+        assert!(resident() * MIB > limit.unwrap() as f64 - (32 << 20) as f64, "{:.1} MiB resident", resident());
+        drop(cycle);
+        let _own: Vec<Tensor> = (0..3).map(|_| Tensor::ones(4 << 20, DType::F32, &Device::Cpu).unwrap()).collect();
+        assert!(resident() * MIB > limit.unwrap() as f64, "{:.1} MiB resident", resident());
+        assert!(Tensor::ones(16 << 20, DType::F32, &Device::Cpu).is_err(), "own memory counts");
+    });
+}
+
 /// The limit on what the process has resident, which is read once. Bounds are a large page wider, since systems may be
 /// set to give one wherever a page is touched.
 #[test]
@@ -326,7 +349,7 @@ fn the_physical_limit_bounds_the_process() {
     let mut state = 5;
     for _ in 0..300 {
         step(1 + next(&mut state) % 5_000_000).unwrap();
-        assert!(resident() <= 203., "{:.1} MiB resident", resident());
+        assert!(own() <= 203., "{:.1} MiB resident", own());
     }
     let mut held = Vec::new();
     let refused = loop {
@@ -339,16 +362,16 @@ fn the_physical_limit_bounds_the_process() {
     let OutOfMemoryClass::OverPhysicalLimit { resident: had, max } = oom.class else { panic!("{refused}") };
     assert!((150 << 20..=max).contains(&had) && max == 200 << 20, "{refused}");
     assert!((30..50).contains(&held.len()), "{} arrays of 4 MiB", held.len());
-    assert!(resident() <= 203., "{:.1} MiB resident", resident());
+    assert!(own() <= 203., "{:.1} MiB resident", own());
     held.clear();
     step(2_000_000).unwrap();
     assert_eq!(Device::Cpu.set_physical_limit(None).unwrap(), Some(200 << 20));
     let much = Tensor::ones(64 << 20, DType::F32, &Device::Cpu).unwrap();
-    assert!(resident() > 250., "{:.1} MiB resident", resident());
+    assert!(own() > 250., "{:.1} MiB resident", own());
     drop(much);
     gc::collect();
     assert_eq!(Device::Cpu.set_physical_limit(Some(100 << 20)).unwrap(), None);
-    assert!(resident() <= 103., "{:.1} MiB resident", resident());
+    assert!(own() <= 103., "{:.1} MiB resident", own());
     assert!(Tensor::ones(64 << 20, DType::F32, &Device::Cpu).is_err());
 }
 

@@ -226,14 +226,17 @@ fn group_limit(groups: &str, root: &std::path::Path) -> Option<u64> {
     groups.lines().filter_map(of_line).min()
 }
 
-/// Bytes of memory that the process has resident.
+/// Bytes of memory that the process has resident, without those of files, which the system takes back where it needs
+/// them.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_bytes() -> Option<u64> {
     // Without a heap that may be exhausted.
     let mut text = [0; 128];
     let count = std::fs::File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
-    let pages: u64 = str::from_utf8(&text[..count]).ok()?.split_whitespace().nth(1)?.parse().ok()?;
-    pages.checked_mul(configured(libc::_SC_PAGESIZE)?)
+    let mut pages =
+        str::from_utf8(&text[..count]).ok()?.split_whitespace().skip(1).map_while(|field| field.parse().ok());
+    let (all, of_files): (u64, u64) = (pages.next()?, pages.next()?);
+    all.saturating_sub(of_files).checked_mul(configured(libc::_SC_PAGESIZE)?)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -475,7 +475,8 @@ impl Device {
 
     /// The most bytes that the process may have resident when the host takes memory from the system, or none. Returns
     /// the limit before. What is kept for reuse goes back before a request is refused; what programs allocate
-    /// themselves counts, and is not refused.
+    /// themselves counts, and is not refused. Pages of files do not count: the system takes them back where it needs
+    /// them.
     ///
     /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; without that, what the control
     /// group of the process may have, as in a container, if that is less than the machine has, and else none. Of a

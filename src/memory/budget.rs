@@ -25,82 +25,28 @@
 //!
 //! What goes up the tree is a loop: budgets are nested as deeply as the program likes, and a stack has an end.
 
-mod at_once;
 mod figures;
 mod meter;
+mod refusal;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use at_once::{charge_at_once, count_at_once, revoke_at_once};
 pub use figures::{Budget, BudgetUse};
+pub(crate) use refusal::{NoBytes, OverBudget};
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::{
-    error::Error,
-    sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock},
-};
-use crate::device::budget::AllocError;
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock};
 use crate::memory::{
-    budget::meter::{CLOSED, Meter, NONE},
+    budget::{
+        meter::{CLOSED, Meter, NONE},
+        refusal::WORKSPACES,
+    },
     slab::slab,
 };
 
 /// In `refs`: one life more.
 const LIFE: u64 = 1 << 32;
-
-/// Which budget refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OverBudget {
-    node: u32,
-    /// The key of its manager, as a number; 0 if it is a workspace's.
-    pub(crate) manager: u64,
-    /// What it has, and may have: arrays if the request was for one, else bytes.
-    pub(crate) used: u64,
-    pub(crate) max: u64,
-    /// What was asked for.
-    pub(crate) asked: u64,
-    pub(crate) is_arrays: bool,
-}
-
-impl OverBudget {
-    /// The workspace whose budget it is, if it is one's.
-    pub(crate) fn workspace(&self) -> Option<Arc<str>> {
-        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).get(&self.node).cloned()
-    }
-}
-
-/// Why there are no bytes.
-#[derive(Debug)]
-pub(crate) enum NoBytes {
-    /// A budget has no room.
-    Budget(OverBudget),
-    /// The device has none.
-    Exhausted,
-    /// Nothing helps.
-    Failed(Error),
-}
-
-impl NoBytes {
-    pub(crate) fn is_budget(&self) -> bool {
-        matches!(self, NoBytes::Budget(_))
-    }
-
-    /// Whether another try is no use. What a cycle has made counts until it ends, whatever is closed.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, NoBytes::Failed(_) | NoBytes::Budget(OverBudget { manager: 0, is_arrays: true, .. }))
-    }
-}
-
-impl From<AllocError> for NoBytes {
-    fn from(error: AllocError) -> Self {
-        match error {
-            AllocError::Exhausted => NoBytes::Exhausted,
-            AllocError::Failed(error) => NoBytes::Failed(error),
-        }
-    }
-}
 
 /// A budget and what is charged to it.
 #[derive(Debug)]
@@ -146,9 +92,6 @@ slab!(NODES: Node = Node {
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// Nodes of managers that there are.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// The workspaces whose nodes these are.
-static WORKSPACES: Mutex<BTreeMap<u32, Arc<str>>> = Mutex::new(BTreeMap::new());
 
 /// Whether any manager has a budget.
 #[inline(always)]
@@ -457,6 +400,33 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
     }
 }
 
+/// As [`charge`], for a new array, settled: where nothing is reserved, no soft limit counts arrays, none is passed, and
+/// no number is higher than it ever was. Else `false`, and nothing is charged.
+pub(crate) fn charge_at_once(number: u32, bytes: u64) -> bool {
+    let mut at = number;
+    loop {
+        let of = node(at);
+        let [reserved, soft_arrays, max_arrays, max, soft, peak] =
+            [&of.reserved, &of.soft_arrays, &of.arrays.max, &of.bytes.max, &of.soft, &of.bytes.peak]
+                .map(|number| number.load(Ordering::Relaxed));
+        let is_plain = reserved == 0 && soft_arrays == NONE && (max_arrays == NONE || of.arrays.now() < max_arrays);
+        if !is_plain || of.bytes.add_within(max.min(soft).min(peak), bytes, false).is_err() {
+            take_back(number, at, bytes, &[]);
+            return false;
+        }
+        at = of.parent.load(Ordering::Relaxed);
+        if at == 0 {
+            return true;
+        }
+    }
+}
+
+/// There are no bytes after [`charge_at_once`].
+#[cold]
+pub(crate) fn revoke_at_once(number: u32, bytes: u64) {
+    take_back(number, 0, bytes, &[]);
+}
+
 /// As [`charge`], up to and without the node `end`, of bytes that there are.
 #[inline(always)]
 fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<(), OverBudget> {
@@ -636,6 +606,23 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
         at = parent_of(at);
     }
     Ok(Count { number, end, rare })
+}
+
+/// As [`count_array`] with all nodes above, settled: where no number is higher than it ever was. Else `false`, and
+/// nothing is counted.
+#[inline]
+pub(crate) fn count_at_once(number: u32) -> bool {
+    let mut at = number;
+    while at != 0 {
+        let Node { arrays, parent, .. } = node(at);
+        let most = arrays.max.load(Ordering::Relaxed).min(arrays.peak.load(Ordering::Relaxed));
+        if arrays.add_within(most, 1, false).is_err() {
+            path(number, at).for_each(|below| node(below).arrays.revoke(1));
+            return false;
+        }
+        at = parent.load(Ordering::Relaxed);
+    }
+    true
 }
 
 /// An array counted with a node is gone from it, and from those above, up to and without the node `end`.

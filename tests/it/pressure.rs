@@ -87,11 +87,11 @@ fn dead_arrays_on_the_lane_of_another_thread_are_enough() {
     });
 }
 
-/// Bytes that the process has resident.
+/// Bytes that the process has resident, without those of files.
 fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
+    (pages[1] - pages[2]) << 12
 }
 
 /// What a thread keeps of small blocks, which limits on resident memory cannot take by themselves: no other step knows
