@@ -161,16 +161,12 @@ impl Stock {
     /// As [`Stock::take`], counted for an array of so many bytes. A call, with all that it has and gives in registers.
     #[inline(never)]
     fn take_at_once(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
-        if counts::is_limited() {
-            return self.take_within(class, size, bytes);
-        }
         let block = self.take(class, size)?;
         self.share.charge(bytes);
         Some(block)
     }
 
     /// As [`Stock::take_at_once`], where there is a limit, and it is far.
-    #[cold]
     fn take_within(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
         // Looked at first: what is counted for a moment only may refuse what others ask for.
         if self.lists[class].len.get() == 0 {
@@ -269,8 +265,19 @@ pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
         return None;
     }
     let (class, size) = class_of(bytes);
-    let taken = STOCK.try_with(move |stock| stock.take_at_once(class, size, bytes));
-    taken.ok().flatten().map(|(address, number)| (Span::in_block(address, bytes, number), size))
+    let taken = if counts::is_limited() {
+        take_within(class, size, bytes)
+    } else {
+        STOCK.try_with(move |stock| stock.take_at_once(class, size, bytes)).ok().flatten()
+    };
+    taken.map(|(address, number)| (Span::in_block(address, bytes, number), size))
+}
+
+/// [`Stock::take_within`] of this thread's. A call of its own, so that who needs none keeps nothing for it.
+#[cold]
+#[inline(never)]
+fn take_within(class: usize, size: usize, bytes: usize) -> Option<Block> {
+    STOCK.try_with(|stock| stock.take_within(class, size, bytes)).ok().flatten()
 }
 
 /// Takes back what [`alloc`] gave: a span, and the size of its block.
