@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ndgc::{DType, Device, Error, Result, Tensor, gc};
+use ndgc::{DType, Device, Error, Tensor, gc};
 
+use crate::common::in_own_process;
 use crate::it::support::alone;
 
 const ROOM: u64 = 4 << 20;
@@ -59,21 +60,15 @@ fn threads_pass_no_limit_together_however_near_it_is() {
 /// Broken by: what a thread kept to itself before, added to what is counted at once.
 #[test]
 fn with_a_limit_the_peak_of_a_thread_is_exact_whatever_was_before() {
-    alone(|| {
-        let work = || -> Result<u64> {
-            let device = Device::Cpu;
-            device.reset_peak();
-            let before = device.memory().active;
-            drop(Tensor::zeros(30_000, DType::U8, &device)?);
-            gc::collect();
-            let limit = device.set_limit(Some(before + (1 << 30)));
-            let large = Tensor::zeros(1 << 20, DType::U8, &device);
-            let peak = device.memory().peak;
-            device.set_limit(limit);
-            large.map(|_| peak - before)
-        };
-        // Of its own, which keeps nothing to itself yet.
-        let found = std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-        assert_eq!(found.unwrap(), 1 << 20);
+    // Beside others it is not.
+    in_own_process("it::limits::with_a_limit_the_peak_of_a_thread_is_exact_whatever_was_before", || {
+        let device = Device::Cpu;
+        device.reset_peak();
+        let before = device.memory().active;
+        drop(Tensor::zeros(30_000, DType::U8, &device).unwrap());
+        gc::collect();
+        device.set_limit(Some(before + (1 << 30)));
+        let _large = Tensor::zeros(1 << 20, DType::U8, &device).unwrap();
+        assert_eq!(device.memory().peak - before, 1 << 20);
     });
 }
