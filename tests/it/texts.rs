@@ -24,6 +24,16 @@ fn of_class(class: OutOfMemoryClass) -> (String, String) {
     (begin.unwrap().to_owned(), end.unwrap().to_owned())
 }
 
+/// Small blocks that threads keep are in no piece that others could have.
+#[test]
+fn a_piece_of_no_bytes_is_not_told_of() {
+    let mut oom = OutOfMemory::of("cpu".to_owned(), "zeros", 4096);
+    oom.cached = 512;
+    assert!(
+        Error::OutOfMemory(Box::new(oom)).to_string().contains(": 0 B live, 512 B kept for reuse, 512 B reachable")
+    );
+}
+
 #[test]
 fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
     let over = |manager: &str, used, max, is_arrays| OutOfMemoryClass::OverBudget {

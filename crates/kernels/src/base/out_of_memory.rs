@@ -180,7 +180,7 @@ impl fmt::Display for OutOfMemory {
 fn fmt_bytes(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory, about: &str) -> fmt::Result {
     let OutOfMemory { active, cached, largest_free, limit, reclaimed, reclaimed_bytes, kept_bytes, .. } = oom;
     write!(f, ": {} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
-    if *cached > 0 {
+    if *largest_free > 0 {
         write!(f, " (at most {} in one piece)", Bytes(*largest_free))?;
     }
     let about = if *kept_bytes > 0 { about } else { "" };
