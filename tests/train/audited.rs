@@ -20,15 +20,15 @@ fn config(mode: WorkspaceMode) -> NetworkConfig {
     config.training_workspace_mode(mode).inference_workspace_mode(mode)
 }
 
-fn of(all: &[f64], dims: &[usize]) -> Tensor {
+pub(super) fn of(all: &[f64], dims: &[usize]) -> Tensor {
     Tensor::from_slice(all, dims, &Device::Cpu).unwrap()
 }
 
-fn values(array: &Tensor) -> Vec<f64> {
+pub(super) fn values(array: &Tensor) -> Vec<f64> {
     array.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap()
 }
 
-fn params(net: &Network) -> Vec<f64> {
+pub(super) fn params(net: &Network) -> Vec<f64> {
     net.params().flat_map(|(_, var)| values(&var.as_detached_tensor())).collect()
 }
 

@@ -7,20 +7,9 @@ use ndgc::train::{
 };
 use ndgc::{DType, Device, NdManager, Result, Tensor, TensorExt};
 
+use super::audited::{of, params, values};
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
-
-fn of(all: &[f64], dims: &[usize]) -> Tensor {
-    Tensor::from_slice(all, dims, &Device::Cpu).unwrap()
-}
-
-fn values(array: &Tensor) -> Vec<f64> {
-    array.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap()
-}
-
-fn params(net: &Network) -> Vec<f64> {
-    net.params().flat_map(|(_, var)| values(&var.as_detached_tensor())).collect()
-}
 
 fn config() -> NetworkConfig {
     NetworkConfig::builder().data_type(DType::F64).seed(5).updater(Updater::adam(0.05))

@@ -14,7 +14,7 @@ use crate::device::{
     budget::AllocError,
     host::{
         counts::{self, Share, discharge},
-        store::{Pages, SMALL_MAX, TakenBlock, store},
+        store::{Pages, TakenBlock, store},
     },
     span::Span,
 };
@@ -25,6 +25,7 @@ pub(crate) use crate::device::host::counts::{
     largest_free, limit_of, physical_limit, raise_peak, reset_peak, set_limit, set_physical_limit, stats,
     unreadable_limit,
 };
+pub(crate) use crate::device::host::store::SMALL_MAX;
 
 /// Alignment of every block: a cache line, and the widest vector.
 const ALIGN: usize = 64;

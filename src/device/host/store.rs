@@ -36,7 +36,7 @@ use crate::device::{
 };
 
 /// Blocks up to this size are sub-allocated from segments.
-pub(super) const SMALL_MAX: usize = 32 << 10;
+pub(crate) const SMALL_MAX: usize = 32 << 10;
 const SEGMENT: usize = 256 << 10;
 /// Ranges begin at multiples of this, the size of a large page.
 pub(super) const HUGE: usize = 2 * MIB;

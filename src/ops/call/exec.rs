@@ -33,6 +33,7 @@ use crate::device::{
     buffer::{BufferMut, run_on_host},
     cpu::few::{self, FEW},
     graph::{blame, is_capturing},
+    host::pool::SMALL_MAX,
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
@@ -246,7 +247,8 @@ fn charged_on_host(
     zeroed: bool,
     payer: u32,
 ) -> Option<Storage> {
-    if !device.is_cpu() || bytes == 0 || !budget::charge_at_once(payer, bytes as u64) {
+    // Of larger ones there is none in stock.
+    if !device.is_cpu() || !(1..=SMALL_MAX).contains(&bytes) || !budget::charge_at_once(payer, bytes as u64) {
         return None;
     }
     match on_host(context, device, bytes, zeroed) {
