@@ -428,7 +428,8 @@ extension! {
     #[doc(alias = "moveaxis")]
     fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> = ext_movedim;
 
-    /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.
+    /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name. Fewer counts than axes are those of the first axes, as in
+    /// candle; NumPy takes them for the last.
     ///
     /// # Errors
     /// As [`Proxy::repeat`].

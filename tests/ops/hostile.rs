@@ -258,6 +258,18 @@ fn no_operation_panics_on_any_shape_stride_index_or_dtype() {
     });
 }
 
+#[test]
+fn repeating_elements_that_lie_apart_further_than_can_be_counted_is_refused() {
+    alone(|| {
+        let apart = Tensor::zeros((4, 2), DType::U8, &Device::Cpu).unwrap().narrow(1, 0, 1).unwrap();
+        for count in [1 << 59, 1 << 60, 1 << 62] {
+            assert_names_its_line(&apart.repeat((count, 1)).unwrap_err());
+            assert_names_its_line(&apart.squeeze(1).unwrap().tile(count).unwrap_err());
+        }
+        assert_eq!(apart.tile((1, 2)).unwrap().dims(), [4, 2]);
+    });
+}
+
 /// Sizes inside and outside of what a window can have; of none that is large a machine has the bytes.
 const SIZES: [usize; 6] = [0, 1, 3, 1 << 60, isize::MAX as usize, usize::MAX];
 

@@ -336,7 +336,8 @@ impl Layout {
             return Some(next);
         }
         // Both shapes are walked from the right in blocks of equal product; inside a block the old axes
-        // must follow each other without a gap.
+        // must follow each other without a gap. What comes after a block may be further than can be counted; it is
+        // no axis's stride.
         let (mut i, mut j) = (self.shape.rank(), shape.rank());
         while i > 0 {
             let (mut old, mut new) = (self.dims()[i - 1], 1);
@@ -346,7 +347,7 @@ impl Layout {
                 j -= 1;
                 new *= shape.dims()[j];
                 next.strides[j] = step;
-                step *= shape.dims()[j] as isize;
+                step = step.wrapping_mul(shape.dims()[j] as isize);
             }
             while new != old {
                 if i == 0 || new < old || self.strides[i - 1] != self.strides[i] * self.dims()[i] as isize {
@@ -358,7 +359,7 @@ impl Layout {
                     j -= 1;
                     new *= shape.dims()[j];
                     next.strides[j] = step;
-                    step *= shape.dims()[j] as isize;
+                    step = step.wrapping_mul(shape.dims()[j] as isize);
                 }
             }
         }
