@@ -1,4 +1,4 @@
-//! Budgets of managers, as programs see them: set, asked, and reserved from.
+//! Budgets of managers and workspaces, as programs see them: set, asked, and reserved from.
 
 use crate::base::{
     call::Call,
@@ -10,6 +10,7 @@ use crate::memory::{
     manager::{self, NdManager},
     pressure, reclaim, switch,
     threads::with_context,
+    workspace::Workspace,
 };
 
 /// A limit as `NDGC_MAX_BYTES` is read, for [`Device::set_limit`](crate::Device::set_limit) and [`Budget`]: `800m`,
@@ -46,7 +47,7 @@ impl NdManager {
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
     /// where it was. It takes those of its whole storage: one that is detached takes them out of the budget also if
     /// arrays that stay share the storage. Not charged are mapped files and other memory of others, and arrays of
-    /// workspaces, each of which may have [a budget of its own](crate::Workspace::set_budget).
+    /// workspaces: of these whole blocks are, if [`Workspace::charge_to`] says so.
     ///
     /// A refusal ends in [`Error::OutOfMemory`](crate::Error::OutOfMemory), after all that may free bytes
     /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.
@@ -74,7 +75,8 @@ impl NdManager {
         call.named(switch::check(call.op))?;
         // What is dead is not charged to it.
         with_context(reclaim::drain_all);
-        manager::set_budget(self, call, &budget)
+        let set = |number, is_new| if is_new { Budget::new() } else { budget::set(number, &budget) };
+        manager::own_budget(self, call, &budget, set)
     }
 
     /// Its own budget; without limits if it has none of its own, or is closed.
@@ -179,5 +181,94 @@ impl Drop for Reservation {
         if !switch::forked() {
             budget::unreserve(self.number, self.bytes);
         }
+    }
+}
+
+/// # Its budget: how much it may have
+impl Workspace {
+    /// Sets what this workspace may have; returns what was set before.
+    ///
+    /// `max_bytes` bounds its block and all that lies beside it, blocks among them that wait because somebody still
+    /// uses them: a lease, a reader on another thread, an export. They are charged before memory is taken, and stay
+    /// charged until they are free, whichever thread drops them; what there is already is charged, and may be more.
+    /// Files ([`LocationPolicy::Mmap`](crate::LocationPolicy::Mmap)) are not charged, what spills beside them is. A
+    /// request that would pass the limit takes no more than it needs, and else ends in
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of class [`OverBudget`](crate::OutOfMemoryClass::OverBudget),
+    /// after all that may free bytes ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it
+    /// was. The end of a cycle never fails: a block that may not grow stays as it is, and requests beyond it lie beside
+    /// it.
+    ///
+    /// Above `soft_bytes` dead arrays are closed and the program's caches asked for memory. `max_arrays` bounds the
+    /// arrays that get bytes in one cycle, those of nested entries among them, and not views; with it each array takes
+    /// the longer way that counts.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, Error, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// step.set_budget(Budget::new().max_bytes(1 << 20))?;
+    /// let _cycle = step.activate()?;
+    /// let _x = Tensor::zeros(600_000, DType::U8, &Device::Cpu)?;
+    /// let Err(Error::OutOfMemory(told)) = Tensor::zeros(600_000, DType::U8, &Device::Cpu) else { panic!() };
+    /// assert!(matches!(told.class, OutOfMemoryClass::OverBudget { manager, .. } if manager == "workspace [STEP]"));
+    /// let _y = Tensor::zeros(400_000, DType::U8, &Device::Cpu)?; // there is room for it
+    /// assert!(step.budget_use().is_some_and(|found| found.bytes <= 1 << 20 && found.refused == 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it was destroyed.
+    #[track_caller]
+    pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
+        let call = Call::here("set_budget");
+        self.check(call)?;
+        self.arena.set_budget(&budget).ok_or_else(|| budget::too_many(call))
+    }
+
+    /// Charges what it has, and will have, also to the budgets of a manager and of those above: one limit for what a
+    /// tenant keeps and what its steps need. A manager without a budget of its own gets one, without limits; the
+    /// workspace's own, if it has one, stays, and its [figures](Workspace::budget_use) begin anew. What it has already
+    /// is charged, and may be more.
+    ///
+    /// Its bytes count there, not its arrays, and a refusal is told as of the manager whose budget it is. It stays
+    /// charged to these budgets after the manager is closed, until it is destroyed and its bytes are free, or charged
+    /// to another manager. A budget that a manager above gets for the first time later does not bind it until this is
+    /// called again, which else changes nothing.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};
+    /// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+    /// tenant.set_budget(Budget::new().max_bytes(1 << 20))?;
+    /// let _weights = tenant.zeros(600_000, DType::U8)?;
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// step.charge_to(&tenant)?;
+    /// let _cycle = step.activate()?;
+    /// let _x = Tensor::zeros(400_000, DType::U8, &Device::Cpu)?;
+    /// let Err(Error::OutOfMemory(told)) = Tensor::zeros(400_000, DType::U8, &Device::Cpu) else { panic!() };
+    /// assert!(matches!(told.class, OutOfMemoryClass::OverBudget { manager, .. } if manager == tenant.name()));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it was destroyed; [`Error::ManagerClosed`], [`Error::SystemManager`].
+    #[track_caller]
+    pub fn charge_to(&self, manager: &NdManager) -> Result<()> {
+        let call = Call::here("charge_to");
+        self.check(call)?;
+        let is_there = |above| self.arena.budget_number() != 0 && budget::parent_of(self.arena.budget_number()) == above;
+        let hang = |above, _| match is_there(above) {
+            true => Some(()),
+            false => self.arena.open_budget(above, &self.arena.budget()),
+        };
+        manager::own_budget(manager, call, &Budget::new(), hang)?.ok_or_else(|| budget::too_many(call))
+    }
+
+    /// Its budget; without limits if it has none.
+    pub fn budget(&self) -> Budget {
+        self.arena.budget()
+    }
+
+    /// What is charged to its budget; `None` without one. Of a destroyed workspace what somebody still uses.
+    pub fn budget_use(&self) -> Option<BudgetUse> {
+        self.arena.budget_use()
     }
 }

@@ -10,9 +10,10 @@
 //! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory). Arrays are counted where they are hung to
 //! their manager and taken from it.
 //!
-//! No manager is charged for arrays of workspaces. A workspace with a budget has a node of its own, without a manager
-//! and with none above it, which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends,
-//! on any thread. The workspace counts its arrays itself.
+//! No manager is charged for arrays of workspaces. A workspace with a budget has a node of its own, without a manager,
+//! which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends, on any thread. The
+//! workspace counts its arrays itself. Above its node there is none, or that of the manager that it is charged to: what
+//! it has of a node keeps that node from its end, whatever becomes of the manager.
 //!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
@@ -32,7 +33,7 @@ mod refusal;
 mod tests;
 
 pub use figures::{Budget, BudgetUse};
-pub(crate) use refusal::{NoBytes, OverBudget};
+pub(crate) use refusal::{NoBytes, OverBudget, too_many};
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -115,9 +116,9 @@ fn node(number: u32) -> &'static Node {
     NODES.get(number - 1)
 }
 
-/// Opens the node of a workspace. `None` if there are too many.
-pub(crate) fn open_workspace(name: &Arc<str>, budget: &Budget) -> Option<u32> {
-    let number = open(0, 0, budget)?;
+/// Opens the node of a workspace below another one, or with 0 below none. `None` if there are too many.
+pub(crate) fn open_workspace(name: &Arc<str>, parent: u32, budget: &Budget) -> Option<u32> {
+    let number = open(parent, 0, budget)?;
     WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(name));
     Some(number)
 }
@@ -126,6 +127,13 @@ pub(crate) fn open_workspace(name: &Arc<str>, budget: &Budget) -> Option<u32> {
 pub(crate) fn workspaces() -> Vec<(Arc<str>, Budget, BudgetUse)> {
     let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
     all.iter().map(|(&number, name)| (Arc::clone(name), limits(number), usage(number))).collect()
+}
+
+/// The names of the workspaces below a node, each as the workspace itself has it.
+pub(crate) fn workspaces_below(number: u32) -> Vec<Arc<str>> {
+    let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_below = |&(&of, _): &(&u32, &Arc<str>)| path(of, 0).any(|above| above == number);
+    all.iter().filter(is_below).map(|(_, name)| Arc::clone(name)).collect()
 }
 
 /// Opens a node below another one, of a manager, or with 0 of none. `None` if there are too many.

@@ -32,8 +32,8 @@ const SLOTS_MAX: u64 = 1 << 21;
 pub(crate) enum Within<'a> {
     /// Those of the whole device.
     Device,
-    /// What these managers own.
-    Managers(&'a [ManagerInfo]),
+    /// What these managers own, and such workspaces.
+    Managers(&'a [ManagerInfo], &'a [Arc<str>]),
     /// Those of the cycles of a workspace, with their bytes.
     Workspace(&'a str),
 }
@@ -58,12 +58,12 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     // What is queued is dead.
     reclaim::collect();
     let (arrays, one_of) = match within {
-        Within::Managers(managers) => of_managers(managers),
+        Within::Managers(managers, _) => of_managers(managers),
         Within::Device | Within::Workspace(_) => sample(None),
     };
     let is_wanted = |array: &Proxy| match within {
         Within::Device => array.device() == device,
-        Within::Managers(_) => true,
+        Within::Managers(..) => true,
         Within::Workspace(name) => {
             registry::cycle_of(array.key()).is_some_and(|cycle| validity::about(cycle).workspace == *name)
         }
@@ -86,14 +86,11 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     let kept = lines.iter().map(|line| line.kept).sum();
     let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
     lines.truncate(most);
-    let mut blocks = match within {
-        Within::Device => block::by_workspace(|at| at == device),
-        Within::Managers(_) => BTreeMap::new(),
-        Within::Workspace(_) => block::by_workspace(|_| true),
-    };
-    if let Within::Workspace(name) = within {
-        blocks.retain(|of, _| **of == **name);
-    }
+    let blocks = block::by_workspace(|workspace, at| match within {
+        Within::Device => at == device,
+        Within::Managers(_, workspaces) => workspaces.iter().any(|one| Arc::ptr_eq(one, workspace)),
+        Within::Workspace(name) => **workspace == **name,
+    });
     Census { one_of, lines, holders: largest(holders, blocks, most), kept, kept_bytes }
 }
 

@@ -84,7 +84,7 @@ pub struct Mark {
 pub fn mark() -> Mark {
     Mark {
         lines: alive(all(), |_| true),
-        workspaces: block::by_workspace(|_| true),
+        workspaces: block::by_workspace(|_, _| true),
         saved: node::saved(),
         cached: Device::Cpu.memory().cached,
     }

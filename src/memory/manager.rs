@@ -664,19 +664,29 @@ pub(super) fn in_budget<R>(manager: &NdManager, f: impl FnOnce(u32, bool) -> R) 
     f(place.map_or(0, |place| place.id.budget()), place.is_some_and(TreePlace::owns_budget))
 }
 
-/// Gives a manager, and those below it without one of their own, a budget, or changes the one that it has. Returns the
-/// one before.
-pub(super) fn set_budget(manager: &NdManager, call: Call, budget: &Budget) -> Result<Budget> {
+/// Runs `f` with the number of a manager's own budget, and whether it is new: then it has these limits.
+pub(super) fn own_budget<R>(
+    manager: &NdManager,
+    call: Call,
+    first: &Budget,
+    f: impl FnOnce(u32, bool) -> R,
+) -> Result<R> {
     let Some(place) = manager.inner().place else { return Err(Error::system_manager(call)) };
     let mut tree = Tree::lock();
     if !tree.nodes().contains_key(place.key) || !manager.is_open() {
         drop(tree);
         return Err(manager.closed_error(call));
     }
-    if place.owns_budget() {
-        return Ok(budget::set(place.id.budget(), budget));
+    let is_new = !place.owns_budget();
+    if is_new {
+        give_budget(&mut tree, place, call, first)?;
     }
-    // Those below get new nodes below the new one; parents come first. Each node keeps the one above it.
+    Ok(f(place.id.budget(), is_new))
+}
+
+/// The first budget of a manager: those below get new nodes below the new one, parents first. Each node keeps the one
+/// above it.
+fn give_budget(tree: &mut Tree, place: TreePlace, call: Call, budget: &Budget) -> Result<()> {
     let mut renewed = HashMap::<u32, u32>::new();
     for inner in tree.below(place.key) {
         let Some(at) = inner.place else { continue };
@@ -690,13 +700,12 @@ pub(super) fn set_budget(manager: &NdManager, call: Call, budget: &Budget) -> Re
         } else {
             renewed_of(old).inspect(|&number| budget::retain(number))
         };
-        let full = || Error::argument(call, "budgets", "2^28", "fewer");
-        let new = new.ok_or_else(full)?;
+        let new = new.ok_or_else(|| budget::too_many(call))?;
         renewed.insert(old, new);
         at.id.set_budget(new);
         budget::release(old);
     }
-    Ok(Budget::new())
+    Ok(())
 }
 
 /// The open managers with a budget of their own, the one made first before the others: its limits, and what is charged.

@@ -517,13 +517,15 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     let memory = device.memory();
     let mut error = OutOfMemory::of(device.to_string(), op, bytes as u64);
     // Of a budget what it counts: the arrays of others are left alone.
-    let (managers, workspace) = match why {
-        NoBytes::Budget(refusal) => (manager::subtree_of(refusal.manager), refusal.workspace()),
-        NoBytes::Exhausted | NoBytes::Failed(_) => (Vec::new(), None),
+    let (managers, workspaces, workspace) = match why {
+        NoBytes::Budget(refusal) => {
+            (manager::subtree_of(refusal.manager), budget::workspaces_below(refusal.node), refusal.workspace())
+        }
+        NoBytes::Exhausted | NoBytes::Failed(_) => (Vec::new(), Vec::new(), None),
     };
     let within = match (why, &workspace) {
         (NoBytes::Exhausted | NoBytes::Failed(_), _) => Within::Device,
-        (NoBytes::Budget(_), None) => Within::Managers(&managers),
+        (NoBytes::Budget(_), None) => Within::Managers(&managers, &workspaces),
         (NoBytes::Budget(_), Some(name)) => Within::Workspace(name),
     };
     if let Some(name) = &workspace {

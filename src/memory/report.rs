@@ -272,7 +272,7 @@ impl NdManager {
         sort_by(&mut managers, |a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
         if self.is_system() {
-            let found = block::by_workspace(|at| at == self.device()).into_iter();
+            let found = block::by_workspace(|_, at| at == self.device()).into_iter();
             workspaces.extend(found.map(|(name, (blocks, bytes))| {
                 let (kept_graphs, kept_graph_at) = stats::kept_graphs(&name, self.device());
                 WorkspaceReport { name: name.to_string(), blocks, bytes, kept_graphs, kept_graph_at }

@@ -158,7 +158,7 @@ impl fmt::Display for Stats {
 /// ```
 pub fn stats(device: &Device) -> Stats {
     let (memory, arrays) = (device.memory(), gc::stats());
-    let workspaces = block::by_workspace(|at| at == device).values().map(|&(_, bytes)| bytes).sum();
+    let workspaces = block::by_workspace(|_, at| at == device).values().map(|&(_, bytes)| bytes).sum();
     // Relaxed: statistics.
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let all = [

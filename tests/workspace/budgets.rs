@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use ndgc::{
-    Budget, CycleLease, DType, Device, Error, LearningPolicy, OutOfMemoryClass, Result, SpillPolicy, Tensor, Workspace,
-    WorkspaceConfigBuilder, memory,
+    Budget, CycleLease, DType, Device, Error, LearningPolicy, NdManager, OutOfMemoryClass, Result, SpillPolicy, Tensor,
+    Workspace, WorkspaceConfigBuilder, memory,
 };
 
 use crate::common::{in_own_process, text_of};
@@ -462,4 +462,108 @@ fn random_cycles(kinds: &[fn() -> WorkspaceConfigBuilder]) {
         assert_eq!((used(&workspace), in_use(&Device::Cpu)), (0, before), "{seed}");
     }
     assert!(refusals > 100 && grants > 1000, "{refusals}, {grants}");
+}
+
+/// A manager with a name and a limit on bytes.
+fn tenant(name: &str, above: &NdManager, max: u64) -> NdManager {
+    let manager = above.new_sub_manager().unwrap();
+    manager.set_name(name);
+    manager.set_budget(Budget::new().max_bytes(max)).unwrap();
+    manager
+}
+
+/// Bytes that are charged to a manager's budget, and the most that were.
+fn has(manager: &NdManager) -> (u64, u64) {
+    let used = manager.budget_use().unwrap();
+    (used.bytes, used.peak_bytes)
+}
+
+#[test]
+fn what_a_workspace_has_counts_with_the_manager_that_it_is_charged_to() {
+    alone(|| {
+        let server = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        server.set_budget(Budget::new()).unwrap();
+        let (one, other) = (tenant("one", &server, 20_000), tenant("other", &server, 1 << 20));
+        let weights = one.zeros(8000, DType::U8).unwrap();
+        let workspace = made("PAYS", strict().initial_size(4096));
+        workspace.charge_to(&one).unwrap();
+        assert_eq!((has(&one), has(&server), used(&workspace)), ((12_096, 12_096), (12_096, 12_096), 4096));
+        let cycle = workspace.activate().unwrap();
+        let _block = bytes(4096).unwrap();
+        let spilled = bytes(5000).unwrap();
+        assert_eq!((has(&one).0, used(&workspace)), (8000 + 9152, 9152));
+        assert_eq!(refusal(bytes(3000)), ("one".to_owned(), 17_152, 20_000, false));
+        let Err(Error::OutOfMemory(oom)) = bytes(3000) else { panic!("there is room") };
+        assert_eq!(oom.largest, [("workspace [PAYS]".to_owned(), 2, 9152), ("one".to_owned(), 1, 8000)]);
+        let outside = Workspace::scope_out();
+        assert_eq!(refusal(one.zeros(3000, DType::U8)), ("one".to_owned(), 17_152, 20_000, false));
+        assert_eq!((has(&one), has(&server)), ((17_152, 17_152), (17_152, 17_152)), "and nothing more");
+        other.zeros(1 << 19, DType::U8).unwrap().close();
+        drop(outside);
+        // What is gone from one of them is there for the other.
+        weights.close();
+        let _room = bytes(3000).unwrap();
+        assert_eq!((has(&one).0, used(&workspace)), (12_160, 12_160));
+        // Reserved bytes are for workspaces too.
+        let room = one.reserve(7000).unwrap();
+        assert!(one.reserve(1000).is_err());
+        let _drawn = bytes(6000).unwrap();
+        assert_eq!(has(&one).0, 19_160);
+        drop((room, spilled));
+        cycle.leave();
+        assert_eq!((has(&one).0, used(&workspace)), (4096, 4096));
+        // To another one: what there is goes along, and no byte counts twice above both.
+        workspace.set_budget(Budget::new().max_bytes(8192)).unwrap();
+        workspace.charge_to(&other).unwrap();
+        assert_eq!((has(&one).0, has(&other).0, has(&server).0), (0, 4096, 4096));
+        let cycle = workspace.activate().unwrap();
+        let _block = bytes(4096).unwrap();
+        assert_eq!(refusal(bytes(5000)), ("workspace [PAYS]".to_owned(), 4096, 8192, false), "its own stays");
+        // A closed manager's budget, and those above, have what lives.
+        other.close().unwrap();
+        let _beside = bytes(1000).unwrap();
+        assert_eq!(has(&server).0, 4096 + 1024);
+        cycle.leave();
+        workspace.destroy().unwrap();
+        assert_eq!(has(&server).0, 0);
+    });
+}
+
+#[test]
+fn charging_a_workspace_to_who_cannot_pay_is_refused() {
+    alone(|| {
+        let workspace = made("POOR", strict().initial_size(4096));
+        let base = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let closed = base.new_sub_manager().unwrap();
+        closed.close().unwrap();
+        assert!(matches!(workspace.charge_to(&closed), Err(Error::ManagerClosed { .. })));
+        let system = NdManager::system(&Device::Cpu);
+        assert!(matches!(workspace.charge_to(&system), Err(Error::SystemManager { .. })));
+        assert_eq!(workspace.budget_use(), None, "as it was");
+        // One without a budget gets one, that says how much there is.
+        workspace.charge_to(&base).unwrap();
+        assert_eq!((base.budget(), has(&base).0), (Budget::new(), 4096));
+        // Once more changes nothing; after a first budget above it is found.
+        workspace.charge_to(&base).unwrap();
+        assert_eq!((has(&base), base.budget_use().unwrap().total_bytes), ((4096, 4096), 4096));
+        let below = base.new_sub_manager().unwrap();
+        let lowest = below.new_sub_manager().unwrap();
+        workspace.charge_to(&lowest).unwrap();
+        below.set_budget(Budget::new().max_bytes(5000)).unwrap();
+        let cycle = workspace.activate().unwrap();
+        let _block = bytes(4096).unwrap();
+        assert_eq!(has(&below).0, 0, "not yet");
+        workspace.charge_to(&lowest).unwrap();
+        assert_eq!((has(&lowest).0, has(&below).0, has(&base).0), (4096, 4096, 4096));
+        below.set_name("below");
+        assert_eq!(refusal(bytes(4096)), ("below".to_owned(), 4096, 5000, false));
+        cycle.leave();
+        // What it has is charged, also if that is more.
+        let small = tenant("small", &base, 1000);
+        workspace.charge_to(&small).unwrap();
+        assert_eq!((has(&small).0, has(&base).0), (4096, 4096));
+        workspace.destroy().unwrap();
+        assert!(matches!(workspace.charge_to(&base), Err(Error::Workspace { .. })));
+        assert_eq!((has(&small).0, has(&base).0), (0, 0));
+    });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::error::Error;
+use crate::base::{call::Call, error::Error};
 use crate::device::budget::AllocError;
 
 /// The workspaces whose nodes these are.
@@ -12,7 +12,7 @@ pub(super) static WORKSPACES: Mutex<BTreeMap<u32, Arc<str>>> = Mutex::new(BTreeM
 /// Which budget refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverBudget {
-    pub(super) node: u32,
+    pub(crate) node: u32,
     /// The key of its manager, as a number; 0 if it is a workspace's.
     pub(crate) manager: u64,
     /// What it has, and may have: arrays if the request was for one, else bytes.
@@ -59,4 +59,9 @@ impl From<AllocError> for NoBytes {
             AllocError::Failed(error) => NoBytes::Failed(error),
         }
     }
+}
+
+/// There are as many budgets as there can be.
+pub(crate) fn too_many(call: Call) -> Error {
+    Error::argument(call, "budgets", "2^28", "fewer")
 }

@@ -242,21 +242,30 @@ impl Arena {
 
     /// Sets what it may have; what it has is charged. Returns what was set before. `None`: there are too many budgets.
     pub(crate) fn set_budget(&self, budget: &Budget) -> Option<Budget> {
+        match self.budget.get() {
+            0 => self.open_budget(0, budget).map(|()| Budget::new()),
+            number => {
+                let before = budget::set(number, budget);
+                let mut state = self.state.borrow_mut();
+                state.plain = self.is_plain(&state);
+                Some(before)
+            }
+        }
+    }
+
+    /// Gives it a new budget, below the one with this number, or with 0 below none, and charges to it what it has.
+    /// `None`: there are too many.
+    pub(crate) fn open_budget(&self, above: u32, budget: &Budget) -> Option<()> {
+        let number = budget::open_workspace(&self.name, above, budget)?;
+        let before = self.budget.replace(number);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        let before = match self.budget.get() {
-            0 => {
-                let number = budget::open_workspace(&self.name, budget)?;
-                self.budget.set(number);
-                let beside = state.externals.iter_mut().chain(&mut state.pinned).map(|chunk| &mut chunk.block);
-                state.block.iter_mut().chain(beside).for_each(|block| block.charge_to(number));
-                retired::charge_to(&self.name, number);
-                Budget::new()
-            }
-            number => budget::set(number, budget),
-        };
+        let beside = state.externals.iter_mut().chain(&mut state.pinned).map(|chunk| &mut chunk.block);
+        state.block.iter_mut().chain(beside).for_each(|block| block.move_to(number));
+        retired::move_to(&self.name, number);
+        budget::release(before);
         state.plain = self.is_plain(state);
-        Some(before)
+        Some(())
     }
 
     pub(crate) fn budget(&self) -> Budget {

@@ -45,15 +45,15 @@ type BlockInfo = (u32, Arc<str>, Device, u64);
 /// Whose the blocks are, for reports.
 static ALL: Mutex<Vec<BlockInfo>> = Mutex::new(Vec::new());
 
-/// The blocks that lie in the memory of such devices: for each workspace's name their number and bytes. None
-/// in a forked child.
-pub(crate) fn by_workspace(is_of: impl Fn(&Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
+/// The blocks of such workspaces in the memory of such devices: for each name their number and bytes. None in a forked
+/// child.
+pub(crate) fn by_workspace(is_of: impl Fn(&Arc<str>, &Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
     let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
     if switch::forked() {
         return found;
     }
     for (_, name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        if is_of(at) {
+        if is_of(name, at) {
             let (blocks, sum) = found.entry(Arc::clone(name)).or_default();
             (*blocks, *sum) = (*blocks + 1, *sum + bytes);
         }
@@ -176,9 +176,10 @@ impl ArenaBlock {
         self.payer = payer;
     }
 
-    /// Charges its bytes to the first budget of its workspace, also beyond it. Files are charged to nobody.
-    pub(crate) fn charge_to(&mut self, payer: u32) {
-        if self.payer == 0 && self.file().is_none() && budget::transfer(0, payer, self.bytes() as u64, true).is_ok() {
+    /// Charges its bytes to a new budget of its workspace, also beyond it. Files are charged to nobody.
+    pub(crate) fn move_to(&mut self, payer: u32) {
+        let (from, bytes) = (self.payer, self.bytes() as u64);
+        if self.file().is_none() && budget::transfer(from, payer, bytes, true).is_ok() {
             self.payer = payer;
         }
     }

@@ -36,7 +36,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::{
-    budget::{Budget, BudgetUse, NoBytes},
+    budget::NoBytes,
     pressure, readers, reclaim, registry, switch,
     threads::{ThreadContext, with_context},
 };
@@ -107,7 +107,7 @@ pub const DEFAULT_WORKSPACE: &str = "DefaultWorkspace";
 /// ```
 #[derive(Clone)]
 pub struct Workspace {
-    arena: Rc<Arena>,
+    pub(super) arena: Rc<Arena>,
 }
 
 impl fmt::Debug for Workspace {
@@ -449,7 +449,7 @@ impl Workspace {
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
 
-    fn check(&self, call: Call) -> Result<()> {
+    pub(super) fn check(&self, call: Call) -> Result<()> {
         call.named(switch::check(call.op))?;
         if self.arena.is_destroyed() {
             return Err(Error::workspace(call, self.id(), "it was destroyed; enter one of this name again"));
@@ -622,58 +622,6 @@ impl Workspace {
         let call = Call::here("destroy");
         self.check(call)?;
         call.named(with_context(|context| context.workspaces.destroy(call.op, &self.arena)))
-    }
-}
-
-/// # Its budget: how much it may have
-impl Workspace {
-    /// Sets what this workspace may have; returns what was set before.
-    ///
-    /// `max_bytes` bounds its block and all that lies beside it, blocks among them that wait because somebody still
-    /// uses them: a lease, a reader on another thread, an export. They are charged before memory is taken, and stay
-    /// charged until they are free, whichever thread drops them; what there is already is charged, and may be more.
-    /// Files ([`LocationPolicy::Mmap`](config::LocationPolicy::Mmap)) are not charged, what spills beside them is. A
-    /// request that would pass the limit takes no more than it needs, and else ends in
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of class [`OverBudget`](crate::OutOfMemoryClass::OverBudget),
-    /// after all that may free bytes ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it
-    /// was. The end of a cycle never fails: a block that may not grow stays as it is, and requests beyond it lie beside
-    /// it.
-    ///
-    /// Above `soft_bytes` dead arrays are closed and the program's caches asked for memory. `max_arrays` bounds the
-    /// arrays that get bytes in one cycle, those of nested entries among them, and not views; with it each array takes
-    /// the longer way that counts.
-    ///
-    /// ```
-    /// # use ndgc::{Budget, DType, Device, Error, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};
-    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
-    /// step.set_budget(Budget::new().max_bytes(1 << 20))?;
-    /// let _cycle = step.activate()?;
-    /// let _x = Tensor::zeros(600_000, DType::U8, &Device::Cpu)?;
-    /// let Err(Error::OutOfMemory(told)) = Tensor::zeros(600_000, DType::U8, &Device::Cpu) else { panic!() };
-    /// assert!(matches!(told.class, OutOfMemoryClass::OverBudget { manager, .. } if manager == "workspace [STEP]"));
-    /// let _y = Tensor::zeros(400_000, DType::U8, &Device::Cpu)?; // there is room for it
-    /// assert!(step.budget_use().is_some_and(|found| found.bytes <= 1 << 20 && found.refused == 1));
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Workspace`] if it was destroyed.
-    #[track_caller]
-    pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
-        let call = Call::here("set_budget");
-        self.check(call)?;
-        let full = || Error::argument(call, "budgets", "2^28", "fewer");
-        self.arena.set_budget(&budget).ok_or_else(full)
-    }
-
-    /// Its budget; without limits if it has none.
-    pub fn budget(&self) -> Budget {
-        self.arena.budget()
-    }
-
-    /// What is charged to its budget; `None` without one. Of a destroyed workspace what somebody still uses.
-    pub fn budget_use(&self) -> Option<BudgetUse> {
-        self.arena.budget_use()
     }
 }
 

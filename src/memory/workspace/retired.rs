@@ -52,10 +52,10 @@ pub(crate) fn retire_ring(ring: RetiredRing) {
     sweep();
 }
 
-/// Charges what waits of a workspace to its first budget.
-pub(crate) fn charge_to(workspace: &Arc<str>, payer: u32) {
+/// Charges what waits of a workspace to a new budget of it.
+pub(crate) fn move_to(workspace: &Arc<str>, payer: u32) {
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
-    retired.iter_mut().filter(|block| block.is_of(workspace)).for_each(|block| block.charge_to(payer));
+    retired.iter_mut().filter(|block| block.is_of(workspace)).for_each(|block| block.move_to(payer));
 }
 
 /// Frees what nobody uses any more.
