@@ -4,6 +4,11 @@
 //! Op [method method_ method_into] kind
 //!     { |x| value in Rust => "value in CUDA" }
 //!     { kept |g, s| gradient in Rust => "gradient in CUDA" }
+//!
+//! Op [method broadcast_method method_ method_into broadcast_method_into] kind
+//!     { |x, y| value in Rust => "value in CUDA" }
+//!     { |g, x, y| gradient of x }
+//!     { |g, x, y| gradient of y }
 //! ```
 //!
 //! `kind` says what it is defined for, and how its loop is compiled:
@@ -18,6 +23,10 @@
 //! is compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
 //! vectorised one of `cpu/math.rs`, `consts` those of the type. The CUDA text computes in `W`, with what
 //! `elementwise.cu` and `prelude.cu` have.
+//!
+//! Gradients of two operands are made of operations on arrays, in the shape of the result: `g` is the gradient of that,
+//! and each names the operands that it is computed from. If neither names any, none is kept. Nothing here knows arrays:
+//! the text is compiled beside the operations that it is made of.
 //!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.
@@ -246,39 +255,75 @@ macro_rules! for_each_binary {
             /// `x + y`. Integers wrap.
             Add [add broadcast_add add_ add_into broadcast_add_into] number
                 { |x, y| x.add(y) => "plus(x, y)" }
+                { |g| Ok(g.clone()) }
+                { |g| Ok(g.clone()) }
             /// `x - y`. Integers wrap.
             Sub [sub broadcast_sub sub_ sub_into broadcast_sub_into] number
                 { |x, y| x.sub(y) => "minus(x, y)" }
+                { |g| Ok(g.clone()) }
+                { |g| g.neg() }
             /// `x * y`. Integers wrap.
             Mul [mul broadcast_mul mul_ mul_into broadcast_mul_into] number
                 { |x, y| x.mul(y) => "times(x, y)" }
+                { |g, y| g.broadcast_mul(y) }
+                { |g, x| g.broadcast_mul(x) }
             /// `x / y`. Integer division by 0 gives 0.
             Div [div broadcast_div div_ div_into broadcast_div_into] number
                 { |x, y| x.div(y) => "over(x, y)" }
+                { |g, y| g.broadcast_div(y) }
+                // The square of `y` may overflow where the slope does not.
+                { |g, x, y| g.mul(&x.broadcast_div(y)?.broadcast_div(y)?)?.neg() }
             /// The rest of a division whose quotient is cut towards zero: exact, with the sign of x, as `%` in Rust. Of
             /// integers by 0 it is x. Gradients: 1, and minus the quotient.
             Fmod [fmod broadcast_fmod fmod_ fmod_into broadcast_fmod_into] number
                 { |x, y| x.fmod(y) => "fmod_(x, y)" }
+                { |g| Ok(g.clone()) }
+                // The quotient cut towards zero is that of the sizes, with the sign of both.
+                { |g, x, y| {
+                    let size = x.abs()?.broadcast_floor_div(&y.abs()?)?;
+                    g.mul(&size.mul(&x.sign()?.broadcast_mul(&y.sign()?)?)?)?.neg()
+                } }
             /// The rest of a division whose quotient is rounded down: it has the sign of y, as `%` in Python. Of
             /// integers by 0 it is x. Gradients: 1, and minus the quotient.
             Rem [rem broadcast_rem rem_ rem_into broadcast_rem_into] number
                 { |x, y| x.rem(y) => "rem(x, y)" }
+                { |g| Ok(g.clone()) }
+                { |g, x, y| g.mul(&x.broadcast_floor_div(y)?)?.neg() }
             /// The quotient rounded down to a whole number. Integer division by 0 gives 0. Its gradients are 0.
             FloorDiv [floor_div broadcast_floor_div floor_div_ floor_div_into broadcast_floor_div_into] number
                 { |x, y| x.floor_div(y) => "floor_div(x, y)" }
+                { |g| g.zeros_like() }
+                { |g| g.zeros_like() }
             /// The larger; NaN if either is.
             Maximum [maximum broadcast_maximum maximum_ maximum_into broadcast_maximum_into] any
                 { |x, y| x.max_or_nan(y) => "larger(x, y)" }
+                { |g, x, y| of_choice(g, x.broadcast_gt(y)?, x, y) }
+                { |g, x, y| of_choice(g, x.broadcast_lt(y)?, x, y) }
             /// The smaller; NaN if either is.
             Minimum [minimum broadcast_minimum minimum_ minimum_into broadcast_minimum_into] any
                 { |x, y| x.min_or_nan(y) => "smaller(x, y)" }
+                { |g, x, y| of_choice(g, x.broadcast_lt(y)?, x, y) }
+                { |g, x, y| of_choice(g, x.broadcast_gt(y)?, x, y) }
             /// `x ^ y`; a negative base is right for whole exponents. Integers wrap; a negative exponent gives the
             /// inverse cut towards zero, and of 0 it is 0, as a division by 0.
             Pow [pow broadcast_pow pow_ pow_into broadcast_pow_into] number
                 { |x, y| x.power(y) => "power(x, y)" }
+                { |g, x, y| {
+                    let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(y)?;
+                    // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
+                    g.mul(&zero_where(&y.eq(&y.zeros_like()?)?, &slope)?)
+                } }
+                { |g, x, y| {
+                    let slope = x.broadcast_pow(y)?.broadcast_mul(&x.log()?)?;
+                    // At 0 the formula has 0 * infinity; the limit is 0, but for negative exponents.
+                    let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.ge(&y.zeros_like()?)?)?;
+                    g.mul(&zero_where(&flat, &slope)?)
+                } }
             /// The angle in `[-pi, pi]` of the point `(y, x)`, where x is the left operand.
             Atan2 [atan2 broadcast_atan2 atan2_ atan2_into broadcast_atan2_into] float
                 { |x, y| x.angle(y) => "angle(x, y)" }
+                { |g, x, y| of_angle(g, x, y, 0) }
+                { |g, x, y| of_angle(g, x, y, 1) }
         }
     };
 }
@@ -393,7 +438,7 @@ macro_rules! unary {
 for_each_unary!(unary);
 
 macro_rules! binary {
-    ([] $($(#[$doc:meta])* $op:ident [$($form:ident)*] $kind:ident $value:tt)*) => {
+    ([] $($(#[$doc:meta])* $op:ident [$($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         /// `f(x, y)` of two elements of one dtype, of the table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum BinaryOp { $($(#[$doc])* $op),* }

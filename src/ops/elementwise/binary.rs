@@ -150,8 +150,7 @@ fn gradient(
     y: &ArrayRef<'_>,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*x.layout.shape(), *y.layout.shape()];
-    let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::FloorDiv);
-    let saved = needs_values.then(|| [Saved::of(call, x), Saved::of(call, y)]);
+    let saved = keeps_operands(op).then(|| [Saved::of(call, x), Saved::of(call, y)]);
     move |grad, needs| {
         let mut grads = [None, None, None];
         for side in 0..2 {
@@ -164,62 +163,84 @@ fn gradient(
     }
 }
 
-/// The gradient of one operand in the shape of the result.
-fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> Result<Proxy> {
-    let value = |i: usize| match saved {
-        Some(saved) => saved[i].get(),
+/// An operand that was kept.
+fn saved_value(saved: Option<&[Saved; 2]>, operand: usize) -> Result<Proxy> {
+    match saved {
+        Some(saved) => saved[operand].get(),
         None => Err(Error::msg("the gradient keeps no values")),
+    }
+}
+
+/// The number of an operand by its name in the table.
+macro_rules! operand {
+    (x) => {
+        0
     };
-    Ok(match (op, side) {
-        (BinaryOp::Add, _) | (BinaryOp::Sub | BinaryOp::Fmod | BinaryOp::Rem, 0) => grad.clone(),
-        (BinaryOp::Sub, _) => grad.neg()?,
-        (BinaryOp::Mul, side) => grad.broadcast_mul(&value(1 - side)?)?,
-        (BinaryOp::Div, 0) => grad.broadcast_div(&value(1)?)?,
-        (BinaryOp::Div, _) => {
-            let (x, y) = (value(0)?, value(1)?);
-            // The square of `y` may overflow where the slope does not.
-            grad.mul(&x.broadcast_div(&y)?.broadcast_div(&y)?)?.neg()?
+    (y) => {
+        1
+    };
+}
+
+/// Whether a gradient of the table is computed from operands.
+macro_rules! has_operands {
+    ({ |$g:ident| $($slope:tt)* }) => {
+        false
+    };
+    ($gradient:tt) => {
+        true
+    };
+}
+
+/// A gradient of the table.
+macro_rules! slope {
+    ($grad:ident $saved:ident { |$g:ident $(, $operand:ident)*| $slope:expr }) => {{
+        let $g = $grad;
+        $(let $operand = &saved_value($saved, operand!($operand))?;)*
+        $slope
+    }};
+}
+
+macro_rules! gradients {
+    ([] $($(#[$doc:meta])* $op:ident [$($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
+        /// Whether the gradients are computed from the operands.
+        fn keeps_operands(op: BinaryOp) -> bool {
+            match op {
+                $(BinaryOp::$op => has_operands!($of_x) || has_operands!($of_y),)*
+            }
         }
-        (BinaryOp::Fmod, _) => {
-            // The quotient cut towards zero is that of the sizes, with the sign of both.
-            let (x, y) = (value(0)?, value(1)?);
-            let size = x.abs()?.broadcast_floor_div(&y.abs()?)?;
-            grad.mul(&size.mul(&x.sign()?.broadcast_mul(&y.sign()?)?)?)?.neg()?
+
+        /// The gradient of one operand in the shape of the result.
+        fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> Result<Proxy> {
+            match (op, side) {
+                $(
+                    (BinaryOp::$op, 0) => slope!(grad saved $of_x),
+                    (BinaryOp::$op, _) => slope!(grad saved $of_y),
+                )*
+            }
         }
-        (BinaryOp::Rem, _) => grad.mul(&value(0)?.broadcast_floor_div(&value(1)?)?)?.neg()?,
-        (BinaryOp::FloorDiv, _) => grad.zeros_like()?,
-        (BinaryOp::Maximum | BinaryOp::Minimum, side) => {
-            let (x, y) = (value(0)?, value(1)?);
-            let larger = (op == BinaryOp::Maximum) == (side == 0);
-            let wins = if larger { x.broadcast_gt(&y)? } else { x.broadcast_lt(&y)? };
-            // Where both are equal the gradient is shared.
-            let share = wins.to_dtype(grad.dtype())?;
-            let ties = x.broadcast_eq(&y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
-            grad.mul(&share.add(&ties)?)?
-        }
-        (BinaryOp::Atan2, side) => {
-            // The squares of large coordinates overflow; their ratio does not.
-            let (y, x) = (value(0)?, value(1)?);
-            let far = y.abs()?.broadcast_maximum(&x.abs()?)?;
-            let (v, u) = (y.broadcast_div(&far)?, x.broadcast_div(&far)?);
-            let other = if side == 0 { u.clone() } else { v.neg()? };
-            grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)?
-        }
-        (BinaryOp::Pow, 0) => {
-            let (x, y) = (value(0)?, value(1)?);
-            let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(&y)?;
-            // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
-            let flat = y.eq(&y.zeros_like()?)?.broadcast_as(*slope.shape())?;
-            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
-        }
-        (BinaryOp::Pow, _) => {
-            let (x, y) = (value(0)?, value(1)?);
-            let slope = x.broadcast_pow(&y)?.broadcast_mul(&x.log()?)?;
-            // At 0 the formula has 0 * infinity; the limit is 0, but for negative exponents.
-            let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.ge(&y.zeros_like()?)?)?;
-            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
-        }
-    })
+    };
+}
+ndgc_kernels::for_each_binary!(gradients);
+
+/// Values, but 0 where a mask says so, which is broadcast to them.
+fn zero_where(mask: &Proxy, values: &Proxy) -> Result<Proxy> {
+    mask.broadcast_as(*values.shape())?.where_cond(&values.zeros_like()?, values)
+}
+
+/// The gradient of an operand that is chosen where it `wins`. Where both are equal it is shared.
+fn of_choice(grad: &Proxy, wins: Proxy, x: &Proxy, y: &Proxy) -> Result<Proxy> {
+    let share = wins.to_dtype(grad.dtype())?;
+    let ties = x.broadcast_eq(y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
+    grad.mul(&share.add(&ties)?)
+}
+
+/// The gradient of one coordinate of the point whose angle is taken: of the height, or of what lies along the axis.
+fn of_angle(grad: &Proxy, height: &Proxy, along: &Proxy, side: usize) -> Result<Proxy> {
+    // The squares of large coordinates overflow; their ratio does not.
+    let far = height.abs()?.broadcast_maximum(&along.abs()?)?;
+    let (v, u) = (height.broadcast_div(&far)?, along.broadcast_div(&far)?);
+    let other = if side == 0 { u.clone() } else { v.neg()? };
+    grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)
 }
 
 /// Arithmetic written to `out`.
@@ -265,7 +286,8 @@ macro_rules! strict_form {
 
 macro_rules! binary_forms {
     ([] $($(#[$doc:meta])* $op:ident
-        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
+        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident]
+        $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         /// # Element by element: arithmetic
         ///
         /// Each in five forms: of equal shapes, with broadcasting, in place, and both written to an array that is

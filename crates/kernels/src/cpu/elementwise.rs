@@ -496,7 +496,7 @@ macro_rules! of_two {
 }
 
 macro_rules! binary_functions {
-    ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt)*) => {
+    ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         pub(super) fn binary<T: Number>(op: BinaryOp, operands: Binary<'_, T>) {
             match op {
                 $(BinaryOp::$name => of_two!($value operands T),)*

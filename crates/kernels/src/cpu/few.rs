@@ -19,7 +19,7 @@ use crate::kernel::{BinaryOp, CmpOp, Map};
 
 macro_rules! binary_functions {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident
-        { |$x:ident, $y:ident| $value:expr => $cuda:literal })*) => {
+        { |$x:ident, $y:ident| $value:expr => $cuda:literal } $of_x:tt $of_y:tt)*) => {
         fn of_type<T: Number + Pod>(op: BinaryOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) {
             match op {
                 $(BinaryOp::$name => each(lhs, rhs, dst, |$x: T, $y: T| $value),)*
