@@ -19,6 +19,8 @@
 //!   CUDA in kernels of their own, since they need more registers.
 //! - `single`: as `call`, but singles have loops with vectors.
 //!
+//! Of two operands it is `any` dtype, `number` as above, or `float`: floats, by a call for each pair of elements.
+//!
 //! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text
 //! is compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
 //! vectorised one of `cpu/math.rs`, `consts` those of the type. The CUDA text computes in `W`, with what
@@ -244,8 +246,7 @@ macro_rules! for_each_unary {
     };
 }
 
-/// Calls a macro with the rows of the functions of two operands: `[method, with broadcasting, in place, into, both]`,
-/// and what they are defined for: `any` dtype, every `number` (not bool), or a `float`.
+/// Calls a macro with the rows of the functions of two operands: `[method, with broadcasting, in place, into, both]`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! for_each_binary {

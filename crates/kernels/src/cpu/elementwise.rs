@@ -261,6 +261,18 @@ impl<T: Number> Binary<'_, T> {
             Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| assign_row(b, d, f)),
         }
     }
+
+    /// As [`Binary::zip`], by a call for each pair: one loop for all functions that never become vectors.
+    fn call(self, f: fn(T, T) -> T) {
+        match self {
+            Binary::To(lhs, rhs, dst) => zip_by_calls((lhs, rhs, dst), f),
+            Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| {
+                for d in d.chunks_mut(b.len().max(1)) {
+                    d.iter_mut().zip(b).for_each(|(d, &b)| *d = f(*d, b));
+                }
+            }),
+        }
+    }
 }
 
 #[inline(never)]
@@ -490,7 +502,10 @@ fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), 
 }
 
 macro_rules! of_two {
-    ({ |$x:ident, $y:ident| $value:expr => $cuda:literal } $operands:ident $t:ty) => {
+    (float $operands:ident $t:ty, { |$x:ident, $y:ident| $value:expr => $cuda:literal }) => {
+        $operands.call(|$x: $t, $y: $t| $value)
+    };
+    ($kind:ident $operands:ident $t:ty, { |$x:ident, $y:ident| $value:expr => $cuda:literal }) => {
         $operands.zip(|$x: $t, $y: $t| $value)
     };
 }
@@ -499,7 +514,7 @@ macro_rules! binary_functions {
     ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         pub(super) fn binary<T: Number>(op: BinaryOp, operands: Binary<'_, T>) {
             match op {
-                $(BinaryOp::$name => of_two!($value operands T),)*
+                $(BinaryOp::$name => of_two!($kind operands T, $value),)*
             }
         }
     };

@@ -62,6 +62,12 @@ pub(super) trait Number: Element {
         if self < rhs || self.is_nan() { self } else { rhs }
     }
 
+    /// A function of two doubles, rounded.
+    #[inline(always)]
+    fn through_both(self, rhs: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self::from_f64(f(self.to_f64(), rhs.to_f64()))
+    }
+
     #[inline(always)]
     fn squared(self) -> Self {
         self.mul(self)
