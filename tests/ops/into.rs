@@ -27,37 +27,38 @@ macro_rules! table {
     (@place $y:ident [$($arg:expr),*] $place:ident) => { Some(|x, $y| { let _ = $y; x.$place($($arg),*) }) };
 }
 
+/// The functions of two operands of the table of operations: those of floats alone, or the others.
+macro_rules! of_table {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident]
+        $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
+        fn of_two(floats: bool) -> Vec<Forms> {
+            let all = [$((
+                stringify!($kind),
+                table! {
+                    $name(y), $into, $place; |y|
+                    $wide(y), $wide_into; |y|
+                },
+            )),*];
+            all.into_iter().filter(|(kind, _)| (*kind == "float") == floats).flat_map(|(_, forms)| forms).collect()
+        }
+    };
+}
+ndgc_kernels::for_each_binary!(of_table);
+
 /// For every dtype of the tests.
 fn numbers() -> Vec<Forms> {
-    table! {
+    let mut all = table! {
         neg(), neg_into, neg_; |y|
         abs(), abs_into, abs_; |y|
         sign(), sign_into, sign_; |y|
         sqr(), sqr_into, sqr_; |y|
         relu(), relu_into, relu_; |y|
         affine(2., 1.), affine_into, affine_; |y|
-        add(y), add_into, add_; |y|
-        sub(y), sub_into, sub_; |y|
-        mul(y), mul_into, mul_; |y|
-        div(y), div_into, div_; |y|
-        maximum(y), maximum_into, maximum_; |y|
-        minimum(y), minimum_into, minimum_; |y|
-        pow(y), pow_into, pow_; |y|
-        fmod(y), fmod_into, fmod_; |y|
-        rem(y), rem_into, rem_; |y|
-        floor_div(y), floor_div_into, floor_div_; |y|
         clamp(0., 2.), clamp_into, clamp_; |y|
-        broadcast_add(y), broadcast_add_into; |y|
-        broadcast_sub(y), broadcast_sub_into; |y|
-        broadcast_mul(y), broadcast_mul_into; |y|
-        broadcast_div(y), broadcast_div_into; |y|
-        broadcast_maximum(y), broadcast_maximum_into; |y|
-        broadcast_minimum(y), broadcast_minimum_into; |y|
-        broadcast_pow(y), broadcast_pow_into; |y|
-        broadcast_fmod(y), broadcast_fmod_into; |y|
-        broadcast_rem(y), broadcast_rem_into; |y|
-        broadcast_floor_div(y), broadcast_floor_div_into; |y|
-    }
+    };
+    all.extend(of_two(false));
+    all
 }
 
 fn comparisons() -> Vec<Forms> {
@@ -72,7 +73,7 @@ fn comparisons() -> Vec<Forms> {
 }
 
 fn floats() -> Vec<Forms> {
-    table! {
+    let mut all = table! {
         exp(), exp_into, exp_; |y|
         log(), log_into, log_; |y|
         exp2(), exp2_into, exp2_; |y|
@@ -118,9 +119,9 @@ fn floats() -> Vec<Forms> {
         gelu_erf(), gelu_erf_into, gelu_erf_; |y|
         gammaln(), gammaln_into, gammaln_; |y|
         digamma(), digamma_into, digamma_; |y|
-        atan2(y), atan2_into, atan2_; |y|
-        broadcast_atan2(y), broadcast_atan2_into; |y|
-    }
+    };
+    all.extend(of_two(true));
+    all
 }
 
 fn integers() -> Vec<Forms> {

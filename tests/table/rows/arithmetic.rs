@@ -60,29 +60,21 @@ rows! { UNARY, "Elementwise, of one";
     logical_not |x| x.a.logical_not();
 }
 
+/// Both forms of each row of the table of operations.
+macro_rules! of_table {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
+        rows! { OF_TWO, "Elementwise, of several";
+            $(
+                $name |x| x.a.$name(&x.b);
+                $wide |x| x.a.$wide(&x.row);
+            )*
+        }
+    };
+}
+ndgc_kernels::for_each_binary!(of_table);
+
 rows! { BINARY, "Elementwise, of several";
-    add |x| x.a.add(&x.b);
-    sub |x| x.a.sub(&x.b);
-    mul |x| x.a.mul(&x.b);
-    div |x| x.a.div(&x.b);
-    maximum |x| x.a.maximum(&x.b);
-    minimum |x| x.a.minimum(&x.b);
-    pow |x| x.a.pow(&x.b);
-    broadcast_add |x| x.a.broadcast_add(&x.row);
-    broadcast_sub |x| x.a.broadcast_sub(&x.row);
-    broadcast_mul |x| x.a.broadcast_mul(&x.row);
-    broadcast_div |x| x.a.broadcast_div(&x.row);
-    broadcast_maximum |x| x.a.broadcast_maximum(&x.row);
-    broadcast_minimum |x| x.a.broadcast_minimum(&x.row);
-    broadcast_pow |x| x.a.broadcast_pow(&x.row);
-    broadcast_fmod |x| x.a.broadcast_fmod(&x.row);
-    broadcast_rem |x| x.a.broadcast_rem(&x.row);
-    broadcast_floor_div |x| x.a.broadcast_floor_div(&x.row);
-    broadcast_atan2 |x| x.a.broadcast_atan2(&x.row);
-    fmod |x| x.a.fmod(&x.b);
-    rem |x| x.a.rem(&x.b);
-    floor_div |x| x.a.floor_div(&x.b);
-    atan2 |x| x.a.atan2(&x.b);
     bitwise_and |x| x.a.bitwise_and(&x.b);
     bitwise_or |x| x.a.bitwise_or(&x.b);
     bitwise_xor |x| x.a.bitwise_xor(&x.b);

@@ -62,6 +62,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
         creation::CREATION,
         views::VIEWS,
         arithmetic::UNARY,
+        arithmetic::OF_TWO,
         arithmetic::BINARY,
         arithmetic::LOGIC,
         arithmetic::IN_PLACE,
