@@ -106,6 +106,7 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         crate::ops::scan::gradients(),
         crate::ops::special::gradients(),
         crate::ops::gradcheck_more::functions(),
+        crate::ops::of_two::gradients(),
     ];
     let cases = lists().into_iter().chain(others).flatten();
     let covered: BTreeSet<String> = cases.map(|case| case.name.to_owned()).collect();

@@ -33,6 +33,7 @@ mod matmul;
 mod modules;
 mod moe;
 mod nn_ops;
+mod of_two;
 mod optim;
 mod order;
 mod pool;

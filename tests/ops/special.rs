@@ -278,8 +278,6 @@ pub(crate) fn gradients() -> Vec<Case> {
         case("lgamma", vec![spread(&[2, 3], -0.9, -0.1)], |x| x[0].lgamma()),
         case("digamma", vec![spread(&[2, 3], 1., 2.)], |x| x[0].digamma()?.mul(&x[0].zeros_like()?)?.add(&x[0])),
         case("digamma", vec![spread(&[2, 3], -0.9, 1.)], |x| x[0].digamma()),
-        case("atan2", vec![any(), spread(&[2, 3], 0.3, 2.)], |x| x[0].atan2(&x[1])),
-        case("broadcast_atan2", vec![any(), spread(&[3], 0.3, 2.)], |x| x[0].broadcast_atan2(&x[1])),
         case("pad", vec![cube()], |x| x[0].pad(&[(1, 0), (2, 1)], PadMode::Constant(2.))?.sqr()),
         case("pad", vec![cube()], |x| x[0].pad(&[(2, 1), (1, 3)], PadMode::Reflect)?.sqr()),
         case("pad", vec![cube()], |x| x[0].pad(&[(2, 1), (1, 3)], PadMode::Circular)?.sqr()),

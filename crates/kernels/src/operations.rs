@@ -30,6 +30,11 @@
 //! and each names the operands that it is computed from. If neither names any, none is kept. Nothing here knows arrays:
 //! the text is compiled beside the operations that it is made of.
 //!
+//! A new operation is a row here, and of CUDA a function in `elementwise.cu` where its text would be long. The tests of
+//! forms, devices and dtypes take it from here; what they cannot know is its formula: an arm in
+//! `tests/kernels/cpu/elementwise.rs`, and at the ends of its range, with a case of its gradient, a row of
+//! `tests/ops/of_two.rs`, or of one operand a line each in `tests/ops/gradcheck_more.rs` and `tests/table/rows`.
+//!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.
 
@@ -325,6 +330,34 @@ macro_rules! for_each_binary {
                 { |x, y| x.angle(y) => "angle(x, y)" }
                 { |g, x, y| of_angle(g, x, y, 0) }
                 { |g, x, y| of_angle(g, x, y, 1) }
+            /// The length of the vector `(x, y)`, `sqrt(x^2 + y^2)`, without overflow on the way: of 3 and 4 it is 5.
+            /// Infinite if either is, also beside NaN. Its gradients at `(0, 0)` are 0.
+            Hypot [hypot broadcast_hypot hypot_ hypot_into broadcast_hypot_into] float
+                { |x, y| x.through_both(y, f64::hypot) => "hypot_(x, y)" }
+                { |g, x, y| of_length(g, x, &x.broadcast_hypot(y)?) }
+                { |g, x, y| of_length(g, y, &x.broadcast_hypot(y)?) }
+            /// `|x|` with the sign of y, also that of a zero and of NaN: of 3 and -0 it is -3. Its gradients: the sign
+            /// by which x was multiplied, 0 where x is; and 0.
+            Copysign [copysign broadcast_copysign copysign_ copysign_into broadcast_copysign_into] float
+                { |x, y| x.through_both(y, f64::copysign) => "copysign_(x, y)" }
+                { |g, x, y| g.mul(&x.sign()?.broadcast_mul(&y.ones_like()?.copysign(y)?)?) }
+                { |g| g.zeros_like() }
+            /// `log(e^x + e^y)`, for any of both: of 1000 and 1000 it is `1000 + log(2)`. Its gradients are the shares
+            /// in the sum, a half each where x and y are equal, also where they are infinite.
+            LogAddExp [logaddexp broadcast_logaddexp logaddexp_ logaddexp_into broadcast_logaddexp_into] float
+                { |x, y| x.through_both(y, special::log_add_exp) => "log_add_exp(x, y)" }
+                // Equal ones that are infinite have no difference.
+                { |g, x, y| g.mul(&zero_where(&x.broadcast_eq(y)?, &x.broadcast_sub(y)?)?.sigmoid()?) }
+                { |g, x, y| g.mul(&zero_where(&x.broadcast_eq(y)?, &y.broadcast_sub(x)?)?.sigmoid()?) }
+            /// `x log(y)`, and 0 where x is 0, unless y is NaN: of 0 and 0 it is 0. Gradients: `log(y)`, but 0 where x
+            /// is 0 and y is not positive; and `x / y`, 0 where x is.
+            Xlogy [xlogy broadcast_xlogy xlogy_ xlogy_into broadcast_xlogy_into] float
+                { |x, y| x.through_both(y, special::x_log_y) => "x == 0 && !is_nan(y) ? (W)0 : x * log_(y)" }
+                { |g, x, y| {
+                    let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.le(&y.zeros_like()?)?)?;
+                    zero_where(&flat, &g.broadcast_xlogy(y)?)
+                } }
+                { |g, x, y| g.mul(&zero_where(&x.eq(&x.zeros_like()?)?, &x.broadcast_div(y)?)?) }
         }
     };
 }

@@ -243,6 +243,12 @@ fn of_angle(grad: &Proxy, height: &Proxy, along: &Proxy, side: usize) -> Result<
     grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)
 }
 
+/// The gradient of one coordinate of the vector whose length is taken; at the origin it is 0.
+fn of_length(grad: &Proxy, coordinate: &Proxy, length: &Proxy) -> Result<Proxy> {
+    let slope = coordinate.broadcast_div(length)?;
+    grad.mul(&zero_where(&length.eq(&length.zeros_like()?)?, &slope)?)
+}
+
 /// Arithmetic written to `out`.
 fn binary_into(call: Call, [x, y]: [&Proxy; 2], op: BinaryOp, broadcast: bool, out: &Proxy) -> Result<()> {
     pair(x, y, out, call, broadcast)?;
@@ -292,6 +298,20 @@ macro_rules! binary_forms {
         ///
         /// Each in five forms: of equal shapes, with broadcasting, in place, and both written to an array that is
         /// there.
+        ///
+        /// ```
+        /// # use ndgc::{Device, Tensor};
+        /// let x = Tensor::new(&[3f64, 0.], &Device::Cpu)?;
+        /// let y = Tensor::new(&[-4f64, 0.], &Device::Cpu)?;
+        /// assert_eq!(x.hypot(&y)?.to_vec1::<f64>()?, [5., 0.]);
+        /// assert_eq!(x.copysign(&y)?.to_vec1::<f64>()?, [-3., 0.]);
+        /// assert_eq!(x.xlogy(&x)?.to_vec1::<f64>()?, [3. * 3f64.ln(), 0.]);
+        /// let two = Tensor::new(2f64, &Device::Cpu)?;
+        /// assert_eq!(x.broadcast_add(&two)?.to_vec1::<f64>()?, [5., 2.]);
+        /// x.broadcast_maximum_into(&two, &y)?;
+        /// assert_eq!(y.to_vec1::<f64>()?, [3., 2.]);
+        /// # Ok::<(), ndgc::Error>(())
+        /// ```
         impl Proxy {
             $(
                 strict_form! { $kind $(#[$doc])* $name $op }

@@ -12,6 +12,7 @@ use crate::cpu::{
     elementwise::{Function, Operand, holds, map_floats, map_numbers},
     low_precision::{self, LowPrecision},
     number::Number,
+    special,
     types::with_bits,
 };
 use crate::for_each_binary;

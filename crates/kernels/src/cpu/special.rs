@@ -1,4 +1,4 @@
-//! The error function and its relatives, in f64.
+//! The error function and its relatives, and other functions that std has not, in f64.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
@@ -76,4 +76,16 @@ pub(super) fn trigamma(x: f64) -> f64 {
     let tail = [1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0];
     let series = tail.iter().rev().fold(0.0, |series, c| (series + c) * square);
     sum + 1.0 / x + 0.5 * square + series / x
+}
+
+/// `log(e^x + e^y)`.
+pub(super) fn log_add_exp(x: f64, y: f64) -> f64 {
+    // Equal ones may be infinite, and have no difference then.
+    let apart = if x == y { 0.0 } else { x - y };
+    x.max(y) + (-apart.abs()).exp().ln_1p()
+}
+
+/// `x log(y)`; 0 where x is, unless y is NaN.
+pub(super) fn x_log_y(x: f64, y: f64) -> f64 {
+    if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() }
 }

@@ -51,8 +51,10 @@ OF_LIBRARY(cbrt)
 OF_LIBRARY(rint)
 __device__ __noinline__ f32 fmod_(f32 x, f32 y) { return fmodf(x, y); }
 __device__ __noinline__ f64 fmod_(f64 x, f64 y) { return fmod(x, y); }
-__device__ inline f32 hypot_(f32 x, f32 y) { return hypotf(x, y); }
-__device__ inline f64 hypot_(f64 x, f64 y) { return hypot(x, y); }
+__device__ __noinline__ f32 hypot_(f32 x, f32 y) { return hypotf(x, y); }
+__device__ __noinline__ f64 hypot_(f64 x, f64 y) { return hypot(x, y); }
+__device__ inline f32 copysign_(f32 x, f32 y) { return copysignf(x, y); }
+__device__ inline f64 copysign_(f64 x, f64 y) { return copysign(x, y); }
 
 // From the exact rest; in f64, so that a quotient of f32 is whole before it is rounded. A 0 has the sign of what was
 // rounded.
@@ -128,6 +130,12 @@ __device__ inline f64 gelu_erf_slope(f64 x) {
 __device__ inline W sigmoid(W x) {
     W small = exp_(-abs_(x));
     return (x < 0 ? small : (W)1) / ((W)1 + small);
+}
+
+// Equal ones may be infinite, and have no difference then.
+__device__ __noinline__ W log_add_exp(W x, W y) {
+    W apart = x == y ? (W)0 : x - y;
+    return (x > y ? x : y) + log1p_(exp_(-abs_(apart)));
 }
 
 __device__ inline W softplus(W x) { return (x > 0 ? x : (W)0) + log1p_(exp_(-abs_(x))); }

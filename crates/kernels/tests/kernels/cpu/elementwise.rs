@@ -173,6 +173,11 @@ fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
         BinaryOp::Maximum => x.max(y),
         BinaryOp::Minimum => x.min(y),
         BinaryOp::Atan2 => x.atan2(y),
+        BinaryOp::Hypot => x.hypot(y),
+        BinaryOp::Copysign => x.copysign(y),
+        BinaryOp::LogAddExp => (x.exp() + y.exp()).ln(),
+        BinaryOp::Xlogy if x == 0.0 => 0.0,
+        BinaryOp::Xlogy => x * y.ln(),
         BinaryOp::Pow if dtype.is_float() => x.powf(y),
         BinaryOp::Pow => {
             let power = (0..y as u32).fold(1i64, |power, _| power.wrapping_mul(x as i64));

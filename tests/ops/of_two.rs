@@ -1,0 +1,189 @@
+//! Functions of two floats against std and formulas: of every pair of numbers at which they break, in each dtype of
+//! floats, and their gradients. A row has both methods, the function, and between what the operands of the check of the
+//! gradients lie.
+
+use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
+
+use ndgc::{DType, Device, Error, Result, Tensor, Var};
+
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::Host;
+use crate::ops::support::{each, error, f64s, values};
+
+type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
+struct Function {
+    name: &'static str,
+    strict: Method,
+    broadcast: Method,
+    reference: fn(f64, f64) -> f64,
+}
+
+macro_rules! functions {
+    ($($name:ident $wide:ident, $reference:expr, $left:expr, $right:expr;)*) => {
+        fn functions() -> Vec<Function> {
+            vec![$(Function {
+                name: stringify!($name),
+                strict: |x, y| x.$name(y),
+                broadcast: |x, y| x.$wide(y),
+                reference: $reference,
+            }),*]
+        }
+
+        /// The cases of the gradient check.
+        pub(crate) fn gradients() -> Vec<Case> {
+            vec![$(
+                case(stringify!($name), [(&[2, 3], $left), (&[2, 3], $right)], |x| x[0].$name(&x[1])),
+                case(stringify!($wide), [(&[2, 3], $left), (&[3], $right)], |x| x[0].$wide(&x[1])),
+            )*]
+        }
+    };
+}
+
+functions! {
+    atan2 broadcast_atan2, f64::atan2, [-2., 2.], [0.3, 2.];
+    hypot broadcast_hypot, f64::hypot, [-2., 2.], [-2., 2.];
+    copysign broadcast_copysign, f64::copysign, [-2., 2.], [-2., 2.];
+    logaddexp broadcast_logaddexp, logaddexp, [-2., 2.], [-2., 2.];
+    xlogy broadcast_xlogy, |x, y| if x == 0. && !y.is_nan() { 0. } else { x * y.ln() }, [-2., 2.], [0.3, 2.];
+}
+
+fn logaddexp(x: f64, y: f64) -> f64 {
+    let most = x.max(y);
+    match most.is_infinite() {
+        true if !x.is_nan() && !y.is_nan() => most,
+        _ => most + ((x - most).exp() + (y - most).exp()).ln(),
+    }
+}
+
+fn case(name: &'static str, operands: [(&[usize], [f64; 2]); 2], run: Run) -> Case {
+    let spread = |(dims, [low, high]): (&[usize], [f64; 2])| {
+        let mut i = 0i32;
+        Host::from_fn(dims, |_| {
+            i += 1;
+            low + (high - low) * (f64::from(i * 29 % 67) / 67.)
+        })
+    };
+    Case { name, how: "of two", inputs: operands.map(spread).into(), run, step: 1e-5, tolerance: 1e-6 }
+}
+
+/// Numbers at which formulas break.
+const EDGES: [f64; 15] =
+    [2.5, -0.3, 0., -0., 1., -1., 1e-3, 300., -300., 3e4, 1e30, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+
+/// The rounding of a dtype, and a bit.
+const ROUNDINGS: [(DType, f64); 5] =
+    [(DType::F8E4M3, 0.13), (DType::F16, 2e-3), (DType::BF16, 1e-2), (DType::F32, 1e-5), (DType::F64, 1e-12)];
+
+fn wide(x: &Tensor) -> Vec<f64> {
+    values(&x.to_dtype(DType::F64).unwrap())
+}
+
+#[test]
+fn functions_of_two_floats_match_std_at_the_ends_of_their_ranges() {
+    each(|device| {
+        let pairs: Vec<(f64, f64)> = EDGES.iter().flat_map(|&x| EDGES.iter().map(move |&y| (x, y))).collect();
+        for (dtype, near) in ROUNDINGS {
+            let of = |numbers: Vec<f64>| f64s(device, &numbers, numbers.len()).to_dtype(dtype).unwrap();
+            let x = of(pairs.iter().map(|pair| pair.0).collect());
+            let y = of(pairs.iter().map(|pair| pair.1).collect());
+            let (column, row) = (of(EDGES.to_vec()).unsqueeze(1).unwrap(), of(EDGES.to_vec()));
+            let held: Vec<(f64, f64)> = wide(&x).into_iter().zip(wide(&y)).collect();
+            for function in functions() {
+                let want = wide(&of(held.iter().map(|&(x, y)| (function.reference)(x, y)).collect()));
+                let same = |got: Result<Tensor>, count: usize| {
+                    let got = wide(&got.unwrap());
+                    assert_eq!(got.len(), count);
+                    for ((&got, &want), (x, y)) in got.iter().zip(&want).zip(&held) {
+                        // Which sign NaN has is nobody's promise.
+                        let any = function.name == "copysign" && y.is_nan();
+                        let (got, want) = if any { (got.abs(), want.abs()) } else { (got, want) };
+                        let is_same = got == want
+                            || got.is_nan() && want.is_nan()
+                            || (got - want).abs() <= near * want.abs().max(1.);
+                        assert!(is_same, "{} of {x:e} and {y:e} in {dtype}: {got:e}, not {want:e}", function.name);
+                    }
+                };
+                same((function.strict)(&x, &y), pairs.len());
+                same((function.broadcast)(&column, &row).and_then(|all| all.flatten_all()), pairs.len());
+                // So few are computed without a kernel.
+                same((function.strict)(&x.narrow(0, 0, 9).unwrap(), &y.narrow(0, 0, 9).unwrap()), 9);
+            }
+        }
+    });
+}
+
+/// A function of two numbers.
+fn of(device: &Device, x: f64, y: f64, f: Method) -> f64 {
+    wide(&f(&f64s(device, &[x], 1), &f64s(device, &[y], 1)).unwrap())[0]
+}
+
+#[test]
+fn functions_of_two_floats_neither_overflow_nor_lose_a_sign() {
+    each(|device| {
+        let is = |got: f64, want: f64| assert!((got / want - 1.).abs() < 1e-14, "{got}, not {want}");
+        is(of(device, 3e200, -4e200, |x, y| x.hypot(y)), 5e200);
+        is(of(device, 3e-200, 4e-200, |x, y| x.hypot(y)), 5e-200);
+        is(of(device, 1000., 1000., |x, y| x.logaddexp(y)), 1000. + LN_2);
+        is(of(device, -1000., -1000., |x, y| x.logaddexp(y)), LN_2 - 1000.);
+        let signs = [(0., -1.), (-2., 0.), (3., -0.), (f64::INFINITY, -5.)];
+        let got = signs.map(|(x, y)| of(device, x, y, |x, y| x.copysign(y)));
+        assert_eq!(got, [0., 2., -3., f64::NEG_INFINITY]);
+        assert!(got[0].is_sign_negative());
+        assert_eq!([0., f64::INFINITY, -1.].map(|y| of(device, 0., y, |x, y| x.xlogy(y))), [0.; 3]);
+        assert!(of(device, 0., f64::NAN, |x, y| x.xlogy(y)).is_nan() && of(device, 1., -1., |x, y| x.xlogy(y)).is_nan());
+        let whole = Tensor::zeros(3, DType::I64, device).unwrap();
+        for function in functions() {
+            let refused = error((function.strict)(&whole, &whole));
+            assert!(matches!(refused, Error::UnsupportedDType { op, .. } if op == function.name), "{refused}");
+        }
+    });
+}
+
+/// The slopes by both operands.
+fn slopes(device: &Device, [x, y]: [&[f64]; 2], f: Method) -> [Vec<f64>; 2] {
+    let [x, y] = [x, y].map(|data| Var::from_vec(data.to_vec(), data.len(), device).unwrap());
+    let grads = f(x.as_tensor(), y.as_tensor()).unwrap().sum_all().unwrap().backward().unwrap();
+    [&x, &y].map(|variable| values(grads.get(variable).unwrap()))
+}
+
+#[test]
+fn gradients_of_two_floats_at_special_points_are_what_is_stated() {
+    const FAR: f64 = f64::INFINITY;
+    type Point = (&'static str, Method, [[f64; 4]; 2], [[f64; 4]; 2]);
+    let side = FRAC_1_SQRT_2;
+    let points: [Point; 4] = [
+        (
+            "hypot",
+            |x, y| x.hypot(y),
+            [[0., 3., -3., 1e200], [0., 4., 0., 1e200]],
+            [[0., 0.6, -1., side], [0., 0.8, 0., side]],
+        ),
+        ("copysign", |x, y| x.copysign(y), [[-2., 0., 3., 4.], [1., -1., -0., 2.]], [[-1., 0., -1., 1.], [0.; 4]]),
+        (
+            "logaddexp",
+            |x, y| x.logaddexp(y),
+            [[1000., -FAR, 7., FAR], [0., -FAR, 7., -FAR]],
+            [[1., 0.5, 0.5, 1.], [0., 0.5, 0.5, 0.]],
+        ),
+        (
+            "xlogy",
+            |x, y| x.xlogy(y),
+            [[0., 0., 2., 0.], [0., 2., 4., -1.]],
+            [[0., LN_2, 2. * LN_2, 0.], [0., 0., 0.5, 0.]],
+        ),
+    ];
+    each(|device| {
+        for (name, method, [x, y], want) in points {
+            let got = slopes(device, [&x, &y], method);
+            for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+                assert!((got - want).abs() < 1e-12, "{name}: {got}, not {want}");
+            }
+        }
+    });
+}
+
+#[test]
+fn gradients_of_two_floats_match_differences() {
+    check_all(gradients());
+}
