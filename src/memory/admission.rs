@@ -254,8 +254,8 @@ impl Workspace {
     pub fn charge_to(&self, manager: &NdManager) -> Result<()> {
         let call = Call::here("charge_to");
         self.check(call)?;
-        let is_there = |above| self.arena.budget_number() != 0 && budget::parent_of(self.arena.budget_number()) == above;
-        let hang = |above, _| match is_there(above) {
+        let own = self.arena.budget_number();
+        let hang = |above, _| match own != 0 && budget::parent_of(own) == above {
             true => Some(()),
             false => self.arena.open_budget(above, &self.arena.budget()),
         };

@@ -131,7 +131,9 @@ fn functions_of_two_floats_neither_overflow_nor_lose_a_sign() {
         assert_eq!(got, [0., 2., -3., f64::NEG_INFINITY]);
         assert!(got[0].is_sign_negative());
         assert_eq!([0., f64::INFINITY, -1.].map(|y| of(device, 0., y, |x, y| x.xlogy(y))), [0.; 3]);
-        assert!(of(device, 0., f64::NAN, |x, y| x.xlogy(y)).is_nan() && of(device, 1., -1., |x, y| x.xlogy(y)).is_nan());
+        assert!(
+            of(device, 0., f64::NAN, |x, y| x.xlogy(y)).is_nan() && of(device, 1., -1., |x, y| x.xlogy(y)).is_nan()
+        );
         let whole = Tensor::zeros(3, DType::I64, device).unwrap();
         for function in functions() {
             let refused = error((function.strict)(&whole, &whole));
