@@ -78,10 +78,10 @@ impl Layout {
     /// The elements as blocks that are as long as they can be.
     pub fn strided_blocks(&self) -> StridedBlocks {
         let (dims, strides) = (self.dims(), self.strides());
-        let (mut lead, mut block_len) = (dims.len(), 1);
+        let (mut lead, mut block_len) = (dims.len(), 1usize);
         while lead > 0 && (dims[lead - 1] == 1 || strides[lead - 1] == block_len as isize) {
             lead -= 1;
-            block_len *= dims[lead];
+            block_len = block_len.saturating_mul(dims[lead]);
         }
         let start_offset = self.offset();
         match lead {

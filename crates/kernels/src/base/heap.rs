@@ -23,6 +23,14 @@ fn no_room(op: &'static str, count: usize, size: usize) -> Error {
     Error::OutOfMemory(Box::new(OutOfMemory::on_the_heap(op, requested)))
 }
 
+/// Makes room in a vector for so many more items.
+///
+/// # Errors
+/// As [`room`].
+pub fn make_room<T>(op: &'static str, items: &mut Vec<T>, count: usize) -> Result<()> {
+    items.try_reserve(count).map_err(|_| no_room(op, count, size_of::<T>()))
+}
+
 /// So many zeros.
 ///
 /// # Errors

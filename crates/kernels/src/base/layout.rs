@@ -78,7 +78,7 @@ impl Layout {
     /// Elements from one index to the next, for each axis.
     #[inline]
     pub fn strides(&self) -> &[isize] {
-        &self.strides[..self.shape.rank()]
+        &self.strides[..self.shape.rank().min(MAX_RANK)]
     }
 
     /// As [`Layout::strides`], under candle's name.

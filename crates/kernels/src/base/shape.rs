@@ -65,20 +65,22 @@ impl Shape {
         &self.dims
     }
 
-    /// Number of elements. Exact for a shape that [`Shape::check`] accepted.
+    /// Number of elements. Exact for a shape that [`Shape::check`] accepted; of more than can be counted the largest
+    /// number.
     #[inline]
     pub fn elem_count(&self) -> usize {
-        self.dims().iter().product()
+        self.dims().iter().fold(1usize, |count, &dim| count.saturating_mul(dim))
     }
 
     /// Size along one axis.
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`] if there is no such axis.
+    /// [`Error::DimOutOfRange`] if there is no such axis; [`Error::RankTooLarge`] for one that is not kept.
     #[track_caller]
     pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
         let call = Call::here("dim");
-        Ok(self.dims()[call.named(dim.to_index(self, call.op))?])
+        let axis = call.named(dim.to_index(self, call.op))?;
+        self.dims().get(axis).copied().ok_or_else(|| Error::rank_too_large(call, self.rank()))
     }
 
     #[track_caller]
@@ -669,6 +671,9 @@ pub trait Dims {
 }
 
 fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<Axes> {
+    if shape.rank() > MAX_RANK {
+        return Err(Error::rank_too_large(op, shape.rank()));
+    }
     let mut axes = 0u8;
     for dim in dims {
         let axis = dim.to_index(shape, op)?;

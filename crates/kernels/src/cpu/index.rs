@@ -8,6 +8,7 @@ use std::cell::Cell;
 use crate::base::{
     dtype::WithDType,
     error::{Error, Result},
+    heap,
     layout::Layout,
 };
 use crate::cpu::{
@@ -62,9 +63,10 @@ impl Drop for IndexList {
 
 /// A list of indices, checked.
 pub(super) fn list<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<IndexList> {
-    check(op, ids, dim)?;
     let mut list = IndexList(KEPT.try_with(Cell::take).unwrap_or_default());
-    list.0.reserve(ids.layout.shape().elem_count());
+    // Of a list that repeats there may be more than memory, and more than anyone could look at.
+    heap::make_room(op, &mut list.0, ids.layout.shape().elem_count())?;
+    check(op, ids, dim)?;
     StridedIter::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
     Ok(list)
 }

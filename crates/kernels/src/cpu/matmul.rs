@@ -68,7 +68,8 @@ impl<'a, T: Number> ProductJob<'a, T> {
     fn join_rows(&mut self) {
         while self.rank > 0 {
             let BatchAxis { len, lhs, rhs } = self.batch[self.rank - 1];
-            let follows = self.m == 1 || lhs == self.lhs.steps[0] * self.m as isize;
+            // As of `StridedIter`: without elements a step may be as long as numbers go.
+            let follows = self.m == 1 || lhs == self.lhs.steps[0].wrapping_mul(self.m as isize);
             if rhs != 0 || !follows {
                 return;
             }
@@ -106,7 +107,9 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
         return;
     }
     let job = ProductJob::new(lhs, rhs);
-    let (size, work) = (job.m * job.n, job.m * job.n * job.k);
+    // Of operands that repeat, the depth is bound by no memory.
+    let size = job.m * job.n;
+    let work = size.saturating_mul(job.k);
     if work == 0 {
         return dst.fill(T::ZERO);
     }
@@ -140,7 +143,7 @@ pub(super) fn at_once<T: Number>(
 ) -> bool {
     let dims = [m, k, n];
     match k {
-        _ if m * n * k > TINY_MAX => return false,
+        _ if (m * n).saturating_mul(k) > TINY_MAX => return false,
         0..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
         9..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
         _ => return false,

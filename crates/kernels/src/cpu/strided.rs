@@ -74,7 +74,8 @@ impl<const N: usize> StridedIter<N> {
         let mut kept = 0;
         for i in 1..self.outer {
             let (slow, fast) = (self.axes[kept], self.axes[i]);
-            let follows = |n: usize| slow.steps[n] == fast.steps[n] * fast.len as isize;
+            // Of an array without elements a step may be as long as numbers go.
+            let follows = |n: usize| slow.steps[n] == fast.steps[n].wrapping_mul(fast.len as isize);
             if (0..N).all(follows) {
                 self.axes[kept] = StridedAxis { len: slow.len * fast.len, steps: fast.steps };
             } else {

@@ -1,6 +1,10 @@
 //! Shapes and axes as callers write them.
 
-use ndgc_kernels::base::shape::{D, Dim, Dims, Shape, ShapeWithOneHole};
+use ndgc_kernels::base::{
+    blocks::StridedBlocks,
+    layout::Layout,
+    shape::{D, Dim, Dims, Shape, ShapeWithOneHole},
+};
 
 #[test]
 fn shapes_come_from_tuples_slices_and_holes() {
@@ -30,4 +34,18 @@ fn axes_count_from_either_end_and_never_twice() {
     assert!(D::Minus(0).to_index(&shape, "t").is_ok());
     assert!([0, -3].to_axes(&shape, "sum").is_err());
     assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
+}
+
+#[test]
+fn a_shape_that_no_array_can_have_is_counted_and_looked_at_without_overflow() {
+    assert_eq!(Shape::from((1 << 40, 1 << 40)).elem_count(), usize::MAX);
+    assert_eq!(Shape::from((1 << 40, 1 << 40, 0)).elem_count(), 0);
+    let long = Shape::from([2usize; 9]);
+    assert_eq!(long.dim(5).expect("kept"), 2);
+    assert!(long.dim(6).is_err() && long.dim(D::Minus1).is_err());
+    assert!([8usize].to_axes(&long, "sum").is_err() && D::Minus1.to_axes(&long, "sum").is_err());
+    assert_eq!(Layout::contiguous(long).strides().len(), 6);
+    let huge = Layout::contiguous(Shape::from((1 << 40, 1 << 40)));
+    let whole = huge.strided_blocks();
+    assert!(matches!(whole, StridedBlocks::SingleBlock { start_offset: 0, len: usize::MAX }), "{whole:?}");
 }
