@@ -116,9 +116,11 @@ impl Scores<'_> {
         // Heads that share keys are rows of one product.
         let q = single(q)?.reshape((b, kv_heads, heads / kv_heads, queries, n))?;
         let (k, v) = (single(k)?.transpose(2, 3)?.unsqueeze(2)?, single(v)?.unsqueeze(2)?);
+        // Rows without scores take no memory: there may be any number of them.
+        let together = if b == 0 || heads == 0 { queries.max(1) } else { ROWS };
         let mut all = Vec::new();
-        for start in (0..queries).step_by(ROWS) {
-            let count = ROWS.min(queries - start);
+        for start in (0..queries).step_by(together) {
+            let count = together.min(queries - start);
             // Of later keys nothing is seen.
             let end = (start + count).saturating_add(self.mask.kv_offset());
             let seen = if self.mask.is_causal() { keys.min(end) } else { keys };
@@ -143,6 +145,9 @@ impl Scores<'_> {
 
     /// What is added to the scores of some rows, on their device.
     fn bias(&self, start: usize, [heads, count, seen]: [usize; 3], scores: &Tensor) -> Result<Option<Tensor>> {
+        if scores.elem_count() == 0 {
+            return Ok(None);
+        }
         let power = heads.next_power_of_two() as f32;
         let bias = self.max_bias.filter(|bias| *bias > 0.0);
         let slope = |bias: f32| (0..heads).map(|h| 2f32.powf(-bias * (h + 1) as f32 / power)).collect::<Vec<_>>();

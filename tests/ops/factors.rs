@@ -179,3 +179,17 @@ fn results_belong_to_the_owner_of_the_matrix() {
         assert!(matches!(error(kept.1.0.copy()), Error::StaleArray(_)));
     });
 }
+
+#[test]
+fn results_that_no_memory_holds_are_refused_also_of_matrices_without_elements() {
+    each(|device| {
+        let of = |dims: &[usize]| Tensor::zeros(dims, DType::F64, device).unwrap();
+        assert!(matches!(error(det(&of(&[1 << 59, 0, 0]))), Error::OutOfMemory(_)));
+        assert!(matches!(error(lu(&of(&[1 << 59, 1, 0]))), Error::OutOfMemory(_)));
+        assert!(matches!(error(lu(&of(&[1 << 40, 0]))), Error::SizeOverflow { op: "lu", .. }));
+        let (p, l, u) = lu(&of(&[2, 3, 0])).unwrap();
+        let eye = [1., 0., 0., 0., 1., 0., 0., 0., 1.];
+        assert_eq!(values::<f64>(&p), [eye, eye].concat());
+        assert_eq!((l.dims(), u.dims()), (&[2, 3, 0][..], &[2, 0, 0][..]));
+    });
+}

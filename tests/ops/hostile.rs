@@ -3,7 +3,8 @@
 //! fails here.
 
 use ndgc::nn::attention::{AttnMask, flash_attn};
-use ndgc::{D, DType, Device, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
+use ndgc::nn::ops::{pixel_shuffle, pixel_unshuffle};
+use ndgc::{D, DType, Device, Error, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -73,6 +74,11 @@ fn array(draw: &mut Draw<'_>, dtype: DType) -> Result<Tensor> {
         x = seen.unwrap_or(x);
     }
     Ok(x)
+}
+
+/// The first of several results.
+fn first(all: Result<Vec<Tensor>>, g: &Given) -> Result<Tensor> {
+    all.map(|all| all.into_iter().next().unwrap_or(g.x.clone()))
 }
 
 type Call = fn(&Given) -> Result<Vec<Tensor>>;
@@ -196,8 +202,7 @@ const CALLS: &[Call] = calls! {
     |g| g.x.slice_set(&g.y, g.a, size(g.b)).map(|()| g.x.clone());
     |g| g.x.index_put_(&g.ids, &g.y, g.a > 0).map(|()| g.x.clone());
     |g| g.x.uniform_(g.a as f64, g.b as f64);
-    |g| g.x.chunk(size(g.b) % 7, g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
-    |g| g.x.split(size(g.b), g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
+    |g| first(g.x.split(size(g.b), g.a), g);
     |g| g.x.flatten_from(D::Minus(size(g.a)));
     |g| g.x.repeat((far(g.a), far(g.b)));
     |g| g.x.repeat(vec![far(g.a), far(g.b), far(g.c)]);
@@ -219,6 +224,57 @@ const CALLS: &[Call] = calls! {
     |g| g.x.adaptive_avg_pool1d(far(g.a));
     |g| g.x.interpolate2d(far(g.a), far(g.b));
     |g| g.x.upsample_bilinear2d_with_scale(apart(g.a) as f64, 1. / g.b as f64, g.c > 0);
+    |g| g.x.fmod(&g.y);
+    |g| g.x.floor_div(&g.y);
+    |g| g.x.bitwise_left_shift(&g.y);
+    |g| g.x.bitwise_right_shift(&g.y);
+    |g| g.x.bitwise_not();
+    |g| g.x.lerp(&g.y, g.a as f64);
+    |g| g.x.elu(g.a as f64);
+    |g| g.x.prelu(&g.y);
+    |g| g.x.swiglu();
+    |g| g.x.dropout(g.a as f64);
+    |g| g.x.std(g.a);
+    |g| g.x.var_mean(g.a).map(|(var, _)| var);
+    |g| g.x.all(g.a);
+    |g| g.x.prod_all();
+    |g| g.x.cumprod(g.a);
+    |g| g.x.cummax(g.a).map(|(largest, _)| largest);
+    |g| g.x.sort_last_dim(g.a > 0).map(|(sorted, _)| sorted);
+    |g| g.x.unique();
+    |g| g.x.bincount(far(g.a));
+    |g| g.x.histc(far(g.a), g.b as f64, g.c as f64);
+    |g| g.x.multinomial(far(g.a), g.b > 0);
+    |g| g.x.broadcast_as((far(g.a), far(g.b), far(g.c)));
+    |g| g.x.broadcast_left((far(g.a), far(g.b)));
+    |g| first(g.x.chunk(size(g.a), g.b), g);
+    |g| first(g.x.split_sizes(&[size(g.a), size(g.b)], g.c), g);
+    |g| first(Tensor::meshgrid(&[&g.x, &g.y], g.a > 0), g);
+    |g| g.x.triu(g.a);
+    |g| g.x.trace();
+    |g| g.x.one_hot(far(g.a));
+    |g| g.x.scatter_set(&g.y, &g.z, g.a).map(|()| g.x.clone());
+    |g| g.x.scatter_add_set(&g.y, &g.z, g.a).map(|()| g.x.clone());
+    |g| g.x.set_index(&format!("{}:{}", g.a, g.b), &[], &g.y).map(|()| g.x.clone());
+    |g| g.x.outer(&g.y);
+    |g| g.x.cross(&g.y, g.a);
+    |g| g.x.cdist(&g.y, g.a as f64);
+    |g| g.x.addmm(&g.y, &g.z);
+    |g| Tensor::einsum("ij,jk->ik", &[&g.x, &g.y]);
+    |g| Tensor::einsum("...i,...i,i", &[&g.x, &g.y, &g.z]);
+    |g| g.x.rms_norm(&g.y, 1e-5);
+    |g| g.x.group_norm(size(g.a), &g.y, &g.z, 1e-5);
+    |g| g.x.sdpa(&g.y, &g.z, None, g.a > 0, 1., g.b as f64);
+    |g| g.x.rope(&g.y, &g.z);
+    |g| g.x.rope_thd(&g.y, &g.z);
+    |g| g.x.conv3d(&g.y, far(g.a), far(g.b), far(g.c), 1);
+    |g| g.x.max_pool2d_with_indices(far(g.a), far(g.b)).map(|(largest, _)| largest);
+    |g| g.x.interpolate1d(far(g.a));
+    |g| pixel_shuffle(&g.x, far(g.a));
+    |g| pixel_unshuffle(&g.x, far(g.a));
+    |g| Tensor::eye(far(g.a), g.x.dtype(), &Device::Cpu);
+    |g| Tensor::randperm(far(g.a), &Device::Cpu);
+    |g| Tensor::randint(g.a, g.b, [3usize], &Device::Cpu);
     |g| attend(g, AttnMask::causal_with_offset(size(g.a)));
     |g| attend(g, AttnMask::Mask(g.y.clone()));
 };
@@ -267,6 +323,82 @@ fn repeating_elements_that_lie_apart_further_than_can_be_counted_is_refused() {
             assert_names_its_line(&apart.squeeze(1).unwrap().tile(count).unwrap_err());
         }
         assert_eq!(apart.tile((1, 2)).unwrap().dims(), [4, 2]);
+    });
+}
+
+/// A count of which no memory holds as many items.
+const MANY: usize = 1 << 59;
+
+/// The largest size of an axis.
+const MOST: usize = isize::MAX as usize;
+
+fn bytes(dims: &[usize]) -> Tensor {
+    Tensor::zeros(dims, DType::U8, &Device::Cpu).unwrap()
+}
+
+#[track_caller]
+fn finds_no_memory<T>(answer: Result<T>) {
+    let Err(error) = answer else { panic!("there is memory") };
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    assert_names_its_line(&error);
+}
+
+#[test]
+fn lists_that_no_memory_holds_are_refused_before_the_first_item() {
+    alone(|| {
+        let long = bytes(&[1]).broadcast_as(&[MANY][..]).unwrap();
+        finds_no_memory(long.chunk(usize::MAX, 0));
+        finds_no_memory(long.chunk(MANY, 0));
+        finds_no_memory(long.split(1, 0));
+        // Indices that repeat, of an array without elements, whose result has none either.
+        let (none, ids) = (bytes(&[3, 0]), Tensor::zeros(1, DType::U32, &Device::Cpu).unwrap());
+        let ids = ids.broadcast_as(&[MANY][..]).unwrap();
+        finds_no_memory(none.index_select(&ids, 0));
+        finds_no_memory(none.index_add(&ids, &bytes(&[MANY, 0]), 0));
+        // Points without coordinates: each names the whole array.
+        let points = |count: usize| Tensor::zeros(&[count, 0][..], DType::I64, &Device::Cpu).unwrap();
+        finds_no_memory(none.gather_nd(&points(MANY)));
+        finds_no_memory(none.index_put_(&points(MANY), &none, true));
+        assert_eq!(none.gather_nd(&points(2)).unwrap().dims(), [2, 3, 0]);
+    });
+}
+
+#[test]
+fn diagonals_of_rows_as_long_as_can_be_counted_have_their_number() {
+    alone(|| {
+        assert_eq!(bytes(&[0, MOST]).diag(0).unwrap().dims(), [0]);
+        let row = bytes(&[1, 1]).broadcast_as((1, MOST)).unwrap();
+        for k in [0, 5, i64::MAX - 1] {
+            assert_eq!(row.diagonal(k, 0, 1).unwrap().to_vec::<u8>().unwrap(), [0], "{k}");
+        }
+        assert_eq!(row.diagonal(-1, 0, 1).unwrap().dims(), [0]);
+    });
+}
+
+#[test]
+fn steps_of_arrays_without_elements_may_be_as_long_as_numbers_go() {
+    alone(|| {
+        let none = bytes(&[0, MOST]);
+        let ids = none.narrow_step(1, 0, 2, isize::MAX - 1).unwrap();
+        assert_eq!(bytes(&[2, 2]).gather(&ids, 0).unwrap().dims(), [0, 2]);
+        let left = none.t().unwrap().narrow_step(0, 0, 2, isize::MAX - 1).unwrap();
+        let product = left.broadcast_as((2, 2, 0)).unwrap().matmul(&bytes(&[2, 0, 3])).unwrap();
+        assert_eq!(product.to_vec::<u8>().unwrap(), [0; 12]);
+    });
+}
+
+#[test]
+fn attention_without_scores_takes_no_memory_for_its_rows_and_heads() {
+    alone(|| {
+        let of = |dims: [usize; 4]| Tensor::zeros(dims, DType::F32, &Device::Cpu).unwrap();
+        let k = of([0, 1, 1, 1]);
+        for [queries, heads] in [[1, 1 << 58], [1 << 58, 1]] {
+            for mask in [AttnMask::None, AttnMask::causal()] {
+                let q = of([0, queries, heads, 1]);
+                let made = flash_attn::<f32>(&q, &k, &k, 0.5, mask, Some(1.), None).unwrap();
+                assert_eq!(made.dims(), [0, heads, queries, 1]);
+            }
+        }
     });
 }
 

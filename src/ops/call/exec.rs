@@ -25,6 +25,7 @@ use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result, Site},
+    heap,
     layout::Layout,
     shape::Shape,
 };
@@ -381,9 +382,9 @@ pub(crate) fn budget_of(owner: &Owner) -> u32 {
 }
 
 /// Results that are made one after the other. If one is refused those before it are closed: with the switch off their
-/// manager would keep them.
-pub(crate) fn all_or_none(results: impl Iterator<Item = Result<Proxy>>) -> Result<Vec<Proxy>> {
-    let mut all = Vec::with_capacity(results.size_hint().1.unwrap_or(0));
+/// manager would keep them. More than there is memory for are refused before the first is made.
+pub(crate) fn all_or_none(call: Call, results: impl Iterator<Item = Result<Proxy>>) -> Result<Vec<Proxy>> {
+    let mut all = call.named(heap::room(call.op, results.size_hint().1.unwrap_or(0)))?;
     for result in results {
         match result {
             Ok(result) => all.push(result),

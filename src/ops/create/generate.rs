@@ -124,8 +124,10 @@ fn diagonal(call: Call, (x, shape): (&Proxy, Shape), k: i64, (a, b): (usize, usi
 
 /// The numbers of a diagonal in row-major order.
 fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> Result<Proxy> {
-    let step = columns as i64 + 1;
-    Proxy::arange_step(start as i64, start as i64 + step * length as i64, step, x.device())
+    // Where these cannot be counted, there is one number, or none.
+    let step = (columns as i64).saturating_add(1);
+    let end = (start as i64).saturating_add(step.saturating_mul(length as i64));
+    Proxy::arange_step(start as i64, end, step, x.device())
 }
 
 /// # Making arrays: by a rule, triangles and diagonals
@@ -250,7 +252,7 @@ impl Proxy {
                 array.reshape(own)?.broadcast_as(shape)?.copy()
             })
         };
-        let mut grids = all_or_none(arrays.iter().enumerate().map(grid))?;
+        let mut grids = all_or_none(call, arrays.iter().enumerate().map(grid))?;
         if xy {
             grids.reverse();
         }

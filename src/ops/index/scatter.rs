@@ -175,13 +175,17 @@ fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
         let at = point.iter().zip(indexed);
         at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok::<usize, Error>(flat * dim + inside(op, i, dim)?))
     };
-    let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
     let rank = points.len() + rest.len();
     if rank > MAX_RANK {
         return Err(Error::rank_too_large(op, rank));
     }
     let to: Few = points.iter().chain(rest).copied().collect();
     let to = shape_of(op, &to, x.dtype().size_in_bytes())?;
+    // Points without coordinates take no memory: there may be any number of them.
+    let mut rows: Vec<i64> = heap::room(op, count)?;
+    for point in 0..count {
+        rows.push(flat(point)? as i64);
+    }
     let rows = Proxy::from_vec(rows, count, x.device())?;
     Ok(Points { rows, to, table: (indexed.iter().product(), rest.iter().product()) })
 }

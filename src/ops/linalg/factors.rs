@@ -5,20 +5,21 @@
 //! call copies there and back, and waits.
 
 use faer::linalg::solvers::{DenseSolveCore, PartialPivLu, Solve};
-use faer::{Mat, MatRef, Side};
+use faer::{MatRef, Side};
 
 use crate::array::autograd::no_grad;
 use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result},
+    heap,
     shape::{D, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, wrong_shape},
+        compose::{argument, composite, shape_of, wrong_shape},
         exec::once,
         inplace::EXCHANGED,
     },
@@ -188,7 +189,10 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
         let dims = all.dims(&[]);
         let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
         if all.rows == 0 {
-            data = vec![1.0; dims.iter().product()];
+            // Matrices without elements take no memory: there may be any number of them.
+            let count = dims.iter().product();
+            data = heap::room(call.op, count)?;
+            data.resize(count, 1.0);
         }
         beside(a, data, &dims)?.with_gradient(call, [a], true, |grad, operands, _| {
             let a = &operands[0];
@@ -285,18 +289,20 @@ pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
     let all = Matrices::of(Call::here("lu"), a)?;
     let (m, n) = (all.rows, all.columns);
     let k = m.min(n);
-    let [mut p, mut l, mut u] = [const { Vec::new() }; 3];
-    for (_, matrix) in all.each() {
+    // The permutations may have many more elements than the matrices.
+    let count = shape_of(all.call, &all.dims(&[m, m]), size_of::<f64>())?.elem_count();
+    let mut p: Vec<f64> = all.call.named(heap::zeros(all.call.op, count))?;
+    let (mut l, mut u) = (Vec::new(), Vec::new());
+    for (number, matrix) in all.each() {
         let lu = matrix.partial_piv_lu();
-        let mut order = Mat::<f64>::zeros(m, m);
-        lu.P().arrays().0.iter().enumerate().for_each(|(to, &from)| order[(from, to)] = 1.0);
-        append(&mut p, order.as_ref());
+        let order = &mut p[number * m * m..][..m * m];
+        lu.P().arrays().0.iter().enumerate().for_each(|(to, &from)| order[from * m + to] = 1.0);
         append(&mut l, lu.L());
         append(&mut u, lu.U());
     }
     if n == 0 {
-        let eye: Vec<f64> = (0..m * m).map(|i| f64::from(u8::from(i % (m + 1) == 0))).collect();
-        p = eye.repeat(all.dims(&[]).iter().product());
+        let each = p.chunks_exact_mut((m * m).max(1));
+        each.for_each(|order| order.iter_mut().step_by(m + 1).for_each(|one| *one = 1.0));
     }
     let [p, l, u] = parts(all.call, a, [(p, all.dims(&[m, m])), (l, all.dims(&[m, k])), (u, all.dims(&[k, n]))])?;
     Ok((p, l, u))

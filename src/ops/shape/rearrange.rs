@@ -13,13 +13,14 @@ use crate::ops::call::{
 };
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
-fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Proxy>> {
+fn pieces(call: Call, x: &Proxy, axis: usize, sizes: impl Iterator<Item = usize>) -> Result<Vec<Proxy>> {
     let mut start = 0;
-    all_or_none(sizes.iter().map(|&size| {
+    let piece = |size: usize| {
         let from = start;
         start += size;
         composite(call, x, &mut || x.narrow(axis, from, size))
-    }))
+    };
+    all_or_none(call, sizes.map(piece))
 }
 
 /// `count` copies of an array one after the other along an axis: one pass.
@@ -163,7 +164,8 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for a count of 0;
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray);
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for the list.
     #[track_caller]
     pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("chunk");
@@ -173,11 +175,9 @@ impl Proxy {
             return argument(call, "count", count, "at least 1");
         }
         let size = shape.dims()[axis];
-        if size < count {
-            return pieces(call, self, axis, &vec![1; size]);
-        }
-        let sizes: Vec<usize> = (0..count).map(|i| size / count + usize::from(i < size % count)).collect();
-        pieces(call, self, axis, &sizes)
+        // An axis with fewer indices has pieces of one.
+        let count = if size < count { size } else { count };
+        pieces(call, self, axis, (0..count).map(|i| size / count + usize::from(i < size % count)))
     }
 
     #[track_caller]
@@ -190,8 +190,7 @@ impl Proxy {
         }
         let all = shape.dims()[axis];
         let count = all.div_ceil(size).max(1);
-        let sizes: Vec<usize> = (0..count).map(|i| size.min(all - i * size)).collect();
-        pieces(call, self, axis, &sizes)
+        pieces(call, self, axis, (0..count).map(|i| size.min(all - i * size)))
     }
 
     #[track_caller]
@@ -203,7 +202,7 @@ impl Proxy {
         if total != Some(shape.dims()[axis]) {
             return argument(call, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
         }
-        pieces(call, self, axis, sizes)
+        pieces(call, self, axis, sizes.iter().copied())
     }
 
     /// The indices of an axis moved on by `shift`, those that leave it coming in at the other end: a copy, or the same
