@@ -138,6 +138,9 @@ impl CustomOp1 for QTensor {
             let why = format!("the last axes differ ({last} != {k})");
             return Err(Error::shape_mismatch(op, layout.dims(), &[*n, *k], why));
         }
+        if layout.shape().check(op, size_of::<f32>())? != x.len() {
+            return Err(Error::element_count(op, x.len(), layout.dims()));
+        }
         let to = Shape::from([lead, &[*n]].concat());
         let count = to.check(op, 4)?;
         let sizes = [rows_of([x.len(), count], [*k, *n]), *k, *n];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndgc::quantized::k_quants::GgmlType as _;
 use ndgc::quantized::{GgmlDType, QMatMul, QStorage, QTensor, k_quants};
-use ndgc::{DType, Device, Error, NdManager, Tensor, Var, bf16, f16, gc};
+use ndgc::{CpuStorage, CustomOp1 as _, DType, Device, Error, Layout, NdManager, Shape, Tensor, Var, bf16, f16, gc};
 
 use crate::common::{alone, each_case};
 
@@ -552,5 +552,19 @@ fn an_error_matters_by_the_importance_of_its_place() {
         assert!(matches!(refused, Err(Error::Argument { argument: "dtype", .. })), "{refused:?}");
         let refused = QTensor::quantize_imatrix(&x, &important[1..], Q4K);
         assert!(matches!(refused, Err(Error::ElementCount { given: 511, .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn numbers_that_their_layout_is_not_of_are_refused() {
+    alone(|| {
+        let weights = Tensor::zeros((2, 32), DType::F32, &Device::Cpu).unwrap();
+        let weights = QTensor::quantize(&weights, GgmlDType::Q8_0).unwrap();
+        let layout = Layout::contiguous(Shape::from((3, 32)));
+        for count in [0, 1, 95, 97, 128] {
+            let error = weights.cpu_fwd(&CpuStorage::F32(vec![0.; count]), &layout).unwrap_err();
+            assert!(matches!(error, Error::ElementCount { .. }), "{count}: {error}");
+        }
+        assert_eq!(weights.cpu_fwd(&CpuStorage::F32(vec![0.; 96]), &layout).unwrap().1.dims(), [3, 2]);
     });
 }
