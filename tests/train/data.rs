@@ -220,6 +220,7 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
             ("1,3\n", CsvLabels::Class { column: 1, classes: 3 }, "line 1: 3 is none of 3 classes"),
             ("1,0.5\n", CsvLabels::Class { column: 1, classes: 3 }, "0.5 is none"),
             ("1,2\n", CsvLabels::Class { column: 2, classes: 3 }, "labels are looked for in column 2"),
+            ("1,2\n", CsvLabels::Class { column: usize::MAX, classes: 3 }, "labels are looked for in column"),
             ("\u{fffd},2\n", CsvLabels::None, "no number"),
             ("1,2\n\u{feff}3,4\n", CsvLabels::None, "no number"),
         ] {

@@ -167,10 +167,10 @@ impl ArrayDataSetIterator {
     /// ```
     ///
     /// # Errors
-    /// As [`Generator::permutation`].
+    /// As [`Generator::permutation`]; [`Error::Invalid`] if there is no memory for the ids.
     #[track_caller]
     pub fn with_example_ids(mut self) -> Result<Self> {
-        self.all.ids = Some((0..self.num_examples() as u64).collect());
+        self.all.ids = Some(called_here(rows_as_ids(self.num_examples()))?);
         called_here(self.begin(self.epoch))?;
         Ok(self)
     }
@@ -270,4 +270,13 @@ pub(super) fn check_batch(batch: usize) -> Result<()> {
         return Err(Error::argument("DataSetIterator", argument, batch, expected));
     }
     Ok(())
+}
+
+/// The rows of that many examples, as ids. Of arrays that repeat, or have no elements, there may be any number.
+fn rows_as_ids(examples: usize) -> Result<Arc<[u64]>> {
+    let mut ids = Vec::new();
+    let full = |_| Error::invalid("with_example_ids", format!("no memory for the ids of {examples} examples"));
+    ids.try_reserve_exact(examples).map_err(full)?;
+    ids.extend(0..examples as u64);
+    Ok(ids.into())
 }

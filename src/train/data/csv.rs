@@ -158,7 +158,7 @@ impl CsvDataSetIterator {
             return Err(self.fail(format!("{columns} columns, where the first row has {wanted}")));
         }
         let last = match &self.labels {
-            CsvLabels::Class { column, .. } => column + 1,
+            CsvLabels::Class { column, .. } => column.saturating_add(1),
             CsvLabels::Columns(own) => own.end,
             CsvLabels::None => 0,
         };
