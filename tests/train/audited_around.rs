@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, AsyncDataSetIterator, BatchNormalization, Communicator, CsvDataSetIterator,
-    CsvLabels, DataSet, Dense, Evaluation, EvaluationCalibration, IEvaluation, InputType, Layer, ListDataSetIterator,
-    Loss, Model, Network, NetworkConfig, Normalizer, OutputLayer, ParallelInference, ParallelWrapper, Pass,
-    RocMultiClass, ThreadCommunicator, TrainingMode, Updater, WorkspaceMode,
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, BatchNormalization, BinaryCounts, Communicator,
+    CsvDataSetIterator, CsvLabels, DataSet, Dense, Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation,
+    InputType, Layer, ListDataSetIterator, Loss, Model, Network, NetworkConfig, Normalizer, OutputLayer,
+    ParallelInference, ParallelWrapper, Pass, RegressionEvaluation, RocBinary, RocMultiClass, ThreadCommunicator,
+    TrainingMode, Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, gc};
 use serde_json::{Value, json};
@@ -473,4 +474,31 @@ fn more_counters_than_there_is_memory_for_are_an_error() {
         assert!(matches!(error, Error::Argument { argument: "bins", .. }), "{error}");
         RocMultiClass::new(100).unwrap().eval(&labels, &scores(200), None).unwrap();
     });
+}
+
+#[test]
+fn arrays_without_elements_ask_for_no_memory_for_their_columns_and_rows() {
+    both(|| {
+        let wide = Tensor::zeros((0, 1 << 50), DType::F32, &Device::Cpu).unwrap();
+        let (mut binary, mut regression) = (EvaluationBinary::default(), RegressionEvaluation::default());
+        let (mut roc, mut of_classes) = (RocBinary::default(), RocMultiClass::default());
+        let all: [&mut dyn IEvaluation; 4] = [&mut binary, &mut regression, &mut roc, &mut of_classes];
+        for one in all {
+            let error = one.eval(&wide, &wide, None).unwrap_err();
+            assert!(matches!(error, Error::Argument { argument: "columns", .. }), "{error}");
+        }
+        let columns = [roc.num_columns(), of_classes.num_columns(), regression.num_columns(), binary.num_outputs()];
+        assert_eq!(columns, [0; 4]);
+        let long = Tensor::zeros((1 << 59, 0), DType::F32, &Device::Cpu).unwrap();
+        let batches = ArrayDataSetIterator::new(DataSet::new(long.clone(), long).unwrap(), 8).unwrap();
+        assert!(matches!(batches.with_example_ids().unwrap_err(), Error::Invalid { .. }));
+    });
+}
+
+#[test]
+fn answers_beyond_what_can_be_counted_are_the_most() {
+    let mut counts = BinaryCounts { true_positives: u64::MAX, false_negatives: 1, ..BinaryCounts::default() };
+    counts.add(true, true);
+    assert_eq!((counts.true_positives, counts.total()), (u64::MAX, u64::MAX));
+    assert_eq!([counts, counts].into_iter().sum::<BinaryCounts>().true_positives, u64::MAX);
 }

@@ -10,7 +10,7 @@ use super::counts::{BinaryCounts, Metric};
 use super::interface::IEvaluation;
 use super::json::{Reader, counts, exact, list, number};
 use super::roc_columns::RocBinary;
-use super::rows::{Rows, same_columns};
+use super::rows::{Rows, room_for, same_columns};
 use super::table::{decimals, label_width, line, name};
 
 /// Several outputs that are yes or no, each looked at by itself; yes is predicted above 0.5, or above a threshold of
@@ -130,7 +130,7 @@ impl EvaluationBinary {
             if let (Some(own), Some(more)) = (&mut self.roc, &other.roc) {
                 own.merge(more)?;
             }
-            self.begin(other.counts.len());
+            self.begin(op, other.counts.len())?;
             for (own, more) in self.counts.iter_mut().zip(&other.counts) {
                 *own = [*own, *more].into_iter().sum();
             }
@@ -168,10 +168,12 @@ impl EvaluationBinary {
         })
     }
 
-    fn begin(&mut self, outputs: usize) {
+    fn begin(&mut self, op: &'static str, outputs: usize) -> Result<()> {
         if self.counts.is_empty() {
+            room_for(op, "columns", 1, outputs)?;
             self.counts = vec![BinaryCounts::default(); outputs];
         }
+        Ok(())
     }
 }
 
@@ -191,7 +193,7 @@ impl IEvaluation for EvaluationBinary {
             if let Some(roc) = &mut self.roc {
                 roc.eval(labels, predictions, mask)?;
             }
-            self.begin(rows.columns());
+            self.begin(op, rows.columns())?;
             let threshold = |output: usize| self.thresholds.as_ref().map_or(0.5, |all| all[output]);
             rows.for_each(|row| {
                 for (output, counts) in self.counts.iter_mut().enumerate() {

@@ -50,17 +50,19 @@ pub enum Averaging {
 impl BinaryCounts {
     /// Notes one answer.
     pub fn add(&mut self, is: bool, predicted: bool) {
-        *match (is, predicted) {
+        let count = match (is, predicted) {
             (true, true) => &mut self.true_positives,
             (false, true) => &mut self.false_positives,
             (false, false) => &mut self.true_negatives,
             (true, false) => &mut self.false_negatives,
-        } += 1;
+        };
+        *count = count.saturating_add(1);
     }
 
-    /// All answers.
+    /// All answers; of more than can be counted the largest number.
     pub fn total(&self) -> u64 {
-        self.true_positives + self.false_positives + self.true_negatives + self.false_negatives
+        let others = [self.false_positives, self.true_negatives, self.false_negatives];
+        others.into_iter().fold(self.true_positives, u64::saturating_add)
     }
 
     /// The figure; 0 where it is 0/0.
@@ -102,10 +104,10 @@ impl BinaryCounts {
 impl Sum for BinaryCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| BinaryCounts {
-            true_positives: a.true_positives + b.true_positives,
-            false_positives: a.false_positives + b.false_positives,
-            true_negatives: a.true_negatives + b.true_negatives,
-            false_negatives: a.false_negatives + b.false_negatives,
+            true_positives: a.true_positives.saturating_add(b.true_positives),
+            false_positives: a.false_positives.saturating_add(b.false_positives),
+            true_negatives: a.true_negatives.saturating_add(b.true_negatives),
+            false_negatives: a.false_negatives.saturating_add(b.false_negatives),
         })
     }
 }

@@ -8,7 +8,7 @@ use super::super::place::of_call;
 
 use super::interface::IEvaluation;
 use super::json::{Reader, count, exact, list, number};
-use super::rows::{Rows, same_columns};
+use super::rows::{Rows, room_for, same_columns};
 use super::table::{line, scientific};
 
 /// The most digits after the point in texts: no double has more.
@@ -223,7 +223,7 @@ impl RegressionEvaluation {
                 return Ok(());
             }
             same_columns("RegressionEvaluation", self.columns.len(), other.columns.len())?;
-            self.begin(other.columns.len());
+            self.begin("RegressionEvaluation", other.columns.len())?;
             for (own, more) in self.columns.iter_mut().zip(&other.columns) {
                 *own = own.merged(*more);
             }
@@ -248,10 +248,12 @@ impl RegressionEvaluation {
         })
     }
 
-    fn begin(&mut self, columns: usize) {
+    fn begin(&mut self, op: &'static str, columns: usize) -> Result<()> {
         if self.columns.is_empty() {
+            room_for(op, "columns", 1, columns)?;
             self.columns = vec![Column::default(); columns];
         }
+        Ok(())
     }
 }
 
@@ -267,7 +269,7 @@ impl IEvaluation for RegressionEvaluation {
             }
             let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
             same_columns(op, self.columns.len(), rows.columns())?;
-            self.begin(rows.columns());
+            self.begin(op, rows.columns())?;
             rows.for_each(|row| {
                 for (column, known) in self.columns.iter_mut().enumerate() {
                     if row.counts[column] {

@@ -38,7 +38,8 @@ impl Columns {
 
     fn begin(&mut self, op: &'static str, columns: usize) -> Result<()> {
         if self.columns.is_empty() {
-            room_for(op, "threshold_steps", self.steps, columns)?;
+            let argument = if self.steps == 0 { "columns" } else { "threshold_steps" };
+            room_for(op, argument, self.steps.max(1), columns)?;
             self.columns = vec![Roc::of_steps(self.steps); columns];
         }
         Ok(())
