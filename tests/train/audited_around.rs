@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use ndgc::train::{
     Activation, ArrayDataSetIterator, AsyncDataSetIterator, BatchNormalization, BinaryCounts, Communicator,
-    CsvDataSetIterator, CsvLabels, DataSet, Dense, Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation,
-    InputType, Layer, ListDataSetIterator, Loss, Model, Network, NetworkConfig, Normalizer, OutputLayer,
-    ParallelInference, ParallelWrapper, Pass, RegressionEvaluation, RocBinary, RocMultiClass, ThreadCommunicator,
-    TrainingMode, Updater, WorkspaceMode,
+    CsvDataSetIterator, CsvLabels, DataSet, Dense, Evaluation, EvaluationBinary, EvaluationCalibration, GraphVertex,
+    IEvaluation, InputType, Layer, ListDataSetIterator, Loss, Model, Network, NetworkConfig, Normalizer, OutputLayer,
+    ParallelInference, ParallelWrapper, Pass, RegressionEvaluation, RocBinary, RocMultiClass, SubsetVertex,
+    ThreadCommunicator, TrainingMode, Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, gc};
 use serde_json::{Value, json};
@@ -501,4 +501,16 @@ fn answers_beyond_what_can_be_counted_are_the_most() {
     counts.add(true, true);
     assert_eq!((counts.true_positives, counts.total()), (u64::MAX, u64::MAX));
     assert_eq!([counts, counts].into_iter().sum::<BinaryCounts>().true_positives, u64::MAX);
+}
+
+#[test]
+fn a_subset_that_ends_before_it_begins_is_refused_also_without_a_network() {
+    both(|| {
+        let x = rows(2, 3, 0.5);
+        for (from, to) in [(2, 1), (0, usize::MAX), (usize::MAX, 0)] {
+            assert!(matches!(SubsetVertex { from, to }.forward(&[&x]), Err(Error::Argument { argument: "range", .. })));
+        }
+        assert!(matches!(SubsetVertex { from: 2, to: 3 }.forward(&[&x]), Err(Error::Narrow { .. })));
+        assert_eq!(SubsetVertex { from: 1, to: 2 }.forward(&[&x]).unwrap().dims(), [2, 2]);
+    });
 }

@@ -220,8 +220,9 @@ impl<const N: usize> Grid<N> {
     pub(super) fn new(dims: &[usize], operands: [&[i64]; N]) -> Self {
         let mut grid = Grid { rank: 0, dims: [1; MAX_RANK], strides: [[0; MAX_RANK]; N] };
         for (axis, &dim) in dims.iter().enumerate().filter(|&(_, &dim)| dim != 1) {
-            let follows =
-                grid.rank > 0 && (0..N).all(|i| grid.strides[i][grid.rank - 1] == operands[i][axis] * dim as i64);
+            // Of an operand without elements a step may be as long as numbers go.
+            let reach = |i: usize| operands[i][axis].wrapping_mul(dim as i64);
+            let follows = grid.rank > 0 && (0..N).all(|i| grid.strides[i][grid.rank - 1] == reach(i));
             if !follows {
                 grid.rank += 1;
             }

@@ -102,6 +102,17 @@ pub struct SubsetVertex {
     pub to: usize,
 }
 
+impl SubsetVertex {
+    /// Numbers from the first to the last, if they come in that order.
+    fn count(&self) -> Option<usize> {
+        self.to.checked_sub(self.from)?.checked_add(1)
+    }
+
+    fn wrong(&self) -> Error {
+        Error::argument("subset", "range", format!("{}..={}", self.from, self.to), "within axis 1")
+    }
+}
+
 impl GraphVertex for SubsetVertex {
     fn kind(&self) -> &str {
         "Subset"
@@ -109,14 +120,13 @@ impl GraphVertex for SubsetVertex {
 
     fn output_type(&self, inputs: &[InputType]) -> Result<InputType> {
         let input = *first("subset", inputs)?;
-        if self.from > self.to || self.to >= input.features() {
-            return Err(Error::argument("subset", "range", format!("{}..={}", self.from, self.to), "within axis 1"));
-        }
-        Ok(input.with_features(self.to - self.from + 1))
+        let count = self.count().filter(|_| self.to < input.features()).ok_or_else(|| self.wrong())?;
+        Ok(input.with_features(count))
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        first("subset", inputs)?.narrow(1, self.from, self.to - self.from + 1)?.contiguous()
+        let count = self.count().ok_or_else(|| self.wrong())?;
+        first("subset", inputs)?.narrow(1, self.from, count)?.contiguous()
     }
 }
 
