@@ -2,8 +2,7 @@
 //!
 //! What you learn: requests that wait are answered together (`ParallelInference`), with limits in rows and in time; what
 //! is wrong with one request is that caller's error alone; `update_model` replaces the model between two batches, so
-//! that nobody waits and no answer is of both; and idle workers cost nothing. The server is made of what the standard
-//! library has: take a crate for HTTP where strangers can ask.
+//! that nobody waits and no answer is of both; and idle workers cost nothing.
 //!
 //! ```text
 //! $ cargo run --release --example 12_serve_a_model
@@ -15,7 +14,7 @@
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,12 +24,12 @@ use ndgc::train::{
     OutputLayer, ParallelInference, Updater,
 };
 use ndgc::{Device, Error, Result, Tensor};
+use tiny_http::{Method, Response, Server};
 
 const CALLERS: usize = 16;
 const REQUESTS: usize = 200;
-/// No head and no body is longer.
-const HEAD_MAX: u64 = 1 << 14;
-const BODY_MAX: usize = 1 << 20;
+/// What is longer is cut.
+const BODY_MAX: u64 = 1 << 20;
 
 fn network() -> Result<Network> {
     NetworkConfig::builder()
@@ -63,39 +62,19 @@ fn predict(model: &ParallelInference, body: &str) -> Result<String> {
     Ok(answer.to_vec2::<f32>()?.into_iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// Answers the requests of one connection, until it ends.
-fn serve(stream: TcpStream, model: &ParallelInference) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut stream = stream;
-    loop {
-        let (mut head, mut length) = (String::new(), 0);
-        let mut lines = reader.by_ref().take(HEAD_MAX);
-        if lines.read_line(&mut head)? == 0 {
-            return Ok(());
-        }
-        loop {
-            let mut line = String::new();
-            lines.read_line(&mut line)?;
-            match line.trim_end().split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse().unwrap_or(0);
-                }
-                Some(_) => {}
-                None => break,
-            }
-        }
-        if lines.limit() == 0 || length > BODY_MAX {
-            return write!(stream, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        let (status, text) = match head.starts_with("POST /predict ") {
-            true => predict(model, &String::from_utf8_lossy(&body))
-                .map_or_else(|e| ("400 Bad Request", e.to_string()), |text| ("200 OK", text)),
-            false => ("404 Not Found", "POST rows to /predict".to_owned()),
+/// Answers requests, one after the other: several threads do so, and what they ask at one time is a batch.
+fn serve(server: &Server, model: &ParallelInference) {
+    for mut request in server.incoming_requests() {
+        let mut body = String::new();
+        let (status, text) = match (request.method(), request.url()) {
+            (Method::Post, "/predict") => match request.as_reader().take(BODY_MAX).read_to_string(&mut body) {
+                Ok(_) => predict(model, &body).map_or_else(|error| (400, error.to_string()), |text| (200, text)),
+                Err(error) => (400, error.to_string()),
+            },
+            _ => (404, "POST rows to /predict".to_owned()),
         };
-        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
+        // A connection that breaks is its caller's affair.
+        let _ = request.respond(Response::from_string(text).with_status_code(status));
     }
 }
 
@@ -111,7 +90,11 @@ impl Client {
 
     /// Status and text of the answer.
     fn ask(&mut self, body: &str) -> io::Result<(u16, String)> {
-        write!(self.0.get_mut(), "POST /predict HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+        write!(
+            self.0.get_mut(),
+            "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
         let (mut lines, mut line) = (Vec::new(), String::new());
         while self.0.read_line(&mut line)? > 2 {
             lines.push(std::mem::take(&mut line));
@@ -156,17 +139,14 @@ fn main() -> Result<()> {
         .max_latency(Duration::ZERO) // what waits when a worker is free is a batch
         .build()?;
     let model = Arc::new(model);
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
+    let server = Server::http("127.0.0.1:0").map_err(|error| Error::msg(error.to_string()))?;
+    let server = Arc::new(server);
+    let address = server.server_addr().to_ip().expect("it listens at an address");
     println!("serving on {address}");
-    let serving = Arc::clone(&model);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let model = Arc::clone(&serving);
-            // A connection that breaks is its caller's affair.
-            thread::spawn(move || serve(stream, &model));
-        }
-    });
+    for _ in 0..CALLERS {
+        let (server, model) = (Arc::clone(&server), Arc::clone(&model));
+        thread::spawn(move || serve(&server, &model));
+    }
 
     let mut client = Client::new(address)?;
     for body in ["0.9,0.8", "0.9"] {
