@@ -48,6 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..STEPS {
         step(&manager, &weights, &mut history)?;
     }
+    // More than there is: a refusal is an event too.
+    assert!(manager.zeros(1 << 50, DType::U8).is_err());
     gc::collect();
     memory::set_trace(memory::TraceMode::Off);
 

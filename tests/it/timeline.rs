@@ -330,6 +330,14 @@ fn bytes_of_each_device_are_told_apart() {
         timeline.write_pytorch_snapshot(&mut snapshot).unwrap();
         let segments = snapshot.windows(13).filter(|part| part == b"segment_alloc").count();
         assert_eq!(segments, 2, "each device has its own");
+        let refusals = |snapshot: &[u8]| snapshot.windows(3).filter(|part| part == b"oom").count();
+        assert_eq!(refusals(&snapshot), 1);
+        let timeline = traced(TraceMode::Full, || {
+            assert!(Tensor::zeros(5 << 20, DType::U8, &device).is_err());
+        });
+        let mut snapshot = Vec::new();
+        timeline.write_pytorch_snapshot(&mut snapshot).unwrap();
+        assert_eq!(refusals(&snapshot), 1, "also of a device that has no array");
         drop(kept);
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Span, Step, Timeline};
+use super::{Event, EventKind, Span, Step, Timeline};
 
 /// A text as JSON, which does not end a script that it stands in.
 pub(super) fn quoted(text: &str) -> String {
@@ -96,7 +96,8 @@ impl Timeline {
     /// Writes it as a memory snapshot of PyTorch: a pickle of protocol 2 that its public viewer
     /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. Its devices are those that there are arrays of,
     /// the host first. One segment stands for all memory of one, in which each span has addresses of its own; frames
-    /// are the lines, with the owner as their function.
+    /// are the lines, with the owner as their function. Refused requests are its `oom`, with what is free of the
+    /// segment.
     ///
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
@@ -107,6 +108,11 @@ impl Timeline {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
         }
         let mut devices = self.devices();
+        for device in self.events.iter().filter_map(refused_by) {
+            if !devices.iter().any(|one| **one == *device) {
+                devices.push(device.into());
+            }
+        }
         if devices.is_empty() {
             devices.push("cpu".into());
         }
@@ -183,20 +189,32 @@ impl Timeline {
             addresses.push(address);
             address += if *span.device == *device { span.bytes } else { 0 };
         }
+        let mut refusals = self.events.iter().filter(|event| refused_by(event) == Some(device)).peekable();
+        let mut free = total;
         for Step { at, starts, span: i } in self.steps() {
             let span = &self.spans[i];
             if *span.device != *device {
                 continue;
             }
+            while let Some(refusal) = refusals.next_if(|refusal| refusal.at <= at) {
+                pickle.refusal(refusal, free)?;
+            }
             if starts {
                 pickle.entry("alloc", addresses[i], span.bytes, at, Some(span))?;
+                free -= span.bytes;
             } else {
                 pickle.entry("free_requested", addresses[i], span.bytes, at, Some(span))?;
                 pickle.entry("free_completed", addresses[i], span.bytes, at, Some(span))?;
+                free += span.bytes;
             }
         }
-        Ok(())
+        refusals.try_for_each(|refusal| pickle.refusal(refusal, free))
     }
+}
+
+/// The device that had no room, if that is what happened.
+fn refused_by(event: &Event) -> Option<&str> {
+    event.name.as_deref().filter(|_| event.kind == EventKind::Refusal)
 }
 
 /// Where the segment begins.
@@ -278,6 +296,17 @@ impl<W: Write> Pickle<'_, W> {
         self.texts(&[("action", action)])?;
         self.numbers(&[("addr", address), ("size", size), ("stream", 0), ("time_us", at / 1000)])?;
         self.frames(of)?;
+        self.out.write_all(b"u")
+    }
+
+    /// A request for which there was no room, where so much of the segment was free.
+    fn refusal(&mut self, refusal: &Event, free: u64) -> io::Result<()> {
+        self.out.write_all(b"}(")?;
+        self.texts(&[("action", "oom")])?;
+        // The viewer counts to 2^53.
+        let size = refusal.amount.min((1 << 53) - 1);
+        self.numbers(&[("device_free", free), ("size", size), ("stream", 0), ("time_us", refusal.at / 1000)])?;
+        self.frames(None)?;
         self.out.write_all(b"u")
     }
 }
