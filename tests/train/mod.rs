@@ -4,6 +4,7 @@ pub(crate) mod both;
 
 mod audited;
 mod audited_around;
+mod budgets;
 mod data;
 mod evaluation;
 mod evaluation_kinds;

@@ -411,7 +411,7 @@ impl Network {
     pub(super) fn update(&self, gradients: &mut [Option<Tensor>]) -> Result<()> {
         // What may find no memory comes before the first change.
         for (param, var) in self.named() {
-            param.begin_state(var, &self.id)?;
+            param.begin_state(var, self)?;
         }
         let apart = self.config.training_mode == WorkspaceMode::Separate;
         let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;

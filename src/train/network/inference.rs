@@ -321,9 +321,7 @@ impl Network {
             // All that the losses need lives side by side.
             let name = mgr.workspace_name(ArrayType::Input);
             let single = match (name, mgr.configuration(ArrayType::Input)) {
-                (Some(name), Some(config)) => {
-                    LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(name, config).build()
-                }
+                (Some(name), Some(config)) => self.placing().default_workspace(name, config).build(),
                 _ => mgr.clone(),
             };
             let _step = single.enter(ArrayType::Activations)?;
@@ -536,7 +534,7 @@ impl Network {
     fn output_place(&self) -> LayerWorkspaceMgr {
         let Some(config) = self.inference.configuration(ArrayType::Input) else { return self.inference.clone() };
         let name = format!("WS_OUTPUT_MEM#{}", self.id);
-        LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(&name, config).build()
+        self.placing().default_workspace(&name, config).build()
     }
 }
 

@@ -5,8 +5,8 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{
-    AllocationPolicy, DType, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var,
-    Workspace, WorkspaceConfig, called_at, no_grad,
+    AllocationPolicy, DType, Error, Generator, LearningPolicy, NdManager, ResetPolicy, Result, SpillPolicy, Tensor,
+    Var, Workspace, WorkspaceConfig, called_at, no_grad,
 };
 
 use super::super::place::called_here;
@@ -62,6 +62,8 @@ pub struct Network {
     pub(super) inference: LayerWorkspaceMgr,
     /// Ends the names of its workspaces, so that no other network's are meant.
     pub(super) id: NetworkId,
+    /// Whose budgets it counts within.
+    pub(super) payer: Option<NdManager>,
     pub(super) iteration: u64,
     pub(super) epoch: u64,
     pub(super) score: f64,
@@ -121,7 +123,7 @@ pub(super) struct ParamInfo {
 
 impl ParamInfo {
     /// Makes what the updater keeps, if it is not there yet, with names for dumps and reports.
-    pub(super) fn begin_state(&self, var: &Var, network: &NetworkId) -> Result<()> {
+    pub(super) fn begin_state(&self, var: &Var, network: &Network) -> Result<()> {
         let mut state = self.state();
         if state.len() != self.updater.state().len() {
             // It outlives the step.
@@ -130,7 +132,8 @@ impl ParamInfo {
             let begin = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
             let named = |name: String| -> Result<Tensor> {
                 let array = begin()?;
-                array.set_name(&format!("network#{network} updater.{name}"))?;
+                array.set_name(&format!("network#{} updater.{name}", network.id))?;
+                network.payer.iter().try_for_each(|payer| array.attach(payer))?;
                 Ok(array)
             };
             *state = self.state_names().map(named).collect::<Result<_>>()?;
@@ -257,6 +260,7 @@ impl Network {
             again: none.clone(),
             inference: none,
             id: NetworkId::new(),
+            payer: None,
             iteration: 0,
             epoch: 0,
             score: f64::NAN,
@@ -289,8 +293,8 @@ impl Network {
         let turns = over(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
         let turns = turns.policy_allocation(AllocationPolicy::Overallocate).build()?;
         let [all, act, working, rnn, planning, _] = WORKSPACES.map(|name| format!("{name}#{}", self.id));
-        let device = self.config.device.clone();
-        let new = || LayerWorkspaceMgr::builder().device(&device);
+        let begun = self.placing();
+        let new = || begun.clone();
         let loops = |mgr: LayerWorkspaceMgrBuilder| {
             mgr.with(ArrayType::RnnFfLoopWorkingMem, &rnn, &step).with(ArrayType::RnnBpLoopWorkingMem, &rnn, &step)
         };
@@ -515,6 +519,55 @@ impl Network {
     #[track_caller]
     pub fn release_workspaces(&self) -> Result<()> {
         called_here(self.workspaces().iter().try_for_each(Workspace::destroy))
+    }
+
+    /// Has it count within the budgets of a manager: parameters, and what updaters keep, become arrays of that manager,
+    /// and the workspaces of each thread that computes with it are [charged](Workspace::charge_to) to it. So do those
+    /// of its replicas, a wrapper's workers among them. A manager without a budget of its own gets one, without limits.
+    /// The network keeps a handle of the manager; when that is closed, the parameters are.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{Budget, DType, Device, NdManager, Tensor};
+    ///
+    /// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+    /// tenant.set_budget(Budget::new().max_bytes(16 << 20))?;
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// let mut net = config.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+    /// net.charge_to(&tenant)?;
+    /// net.fit_arrays(&Tensor::ones((8, 3), DType::F32, &Device::Cpu)?, &Tensor::ones((8, 2), DType::F32, &Device::Cpu)?)?;
+    /// let of_params = 4 * (3 * 2 + 2);
+    /// assert!(tenant.budget_use().is_some_and(|found| found.arrays == 2 && found.bytes > of_params));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the system manager; as [`Tensor::attach`], and then it counts where it did.
+    #[track_caller]
+    pub fn charge_to(&mut self, manager: &NdManager) -> Result<()> {
+        called_at(Location::caller(), || {
+            if manager.is_system() {
+                return Err(Error::invalid("charge_to", "the system manager has no budget; give a manager below it"));
+            }
+            let params = self.params().map(|(_, var)| var.as_tensor().clone());
+            let arrays: Vec<Tensor> = params.chain(self.known_state().into_iter().map(|(_, array)| array)).collect();
+            let owners = arrays.iter().map(|array| array.manager()).collect::<Result<Vec<_>>>()?;
+            for (at, array) in arrays.iter().enumerate() {
+                if let Err(error) = array.attach(manager) {
+                    for (array, owner) in arrays[..at].iter().zip(&owners) {
+                        array.attach(owner)?;
+                    }
+                    return Err(error);
+                }
+            }
+            self.payer = Some(manager.clone());
+            self.place()
+        })
+    }
+
+    /// Begins to say which workspace takes what.
+    pub(super) fn placing(&self) -> LayerWorkspaceMgrBuilder {
+        LayerWorkspaceMgr::builder().device(&self.config.device).charged_to(self.payer.as_ref())
     }
 
     /// The settings that it was made with.

@@ -133,7 +133,7 @@ impl Network {
     #[track_caller]
     pub fn updater_state(&self) -> Result<Vec<(String, Tensor)>> {
         for (param, var) in self.named() {
-            called_here(param.begin_state(var, &self.id))?;
+            called_here(param.begin_state(var, self))?;
         }
         Ok(self.known_state())
     }
@@ -201,6 +201,9 @@ impl Network {
     #[track_caller]
     pub fn replica(&self) -> Result<Network> {
         let mut other = Network::new(self.config.clone())?;
+        if let Some(payer) = &self.payer {
+            other.charge_to(payer)?;
+        }
         other.follow(self)?;
         Ok(other)
     }

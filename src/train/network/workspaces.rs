@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ndgc::{
-    CycleLease, DType, Device, Error, ResetPolicy, Result, ScopeOut, Shape, Tensor, Workspace, WorkspaceConfig,
-    WorkspaceCycle,
+    CycleLease, DType, Device, Error, NdManager, ResetPolicy, Result, ScopeOut, Shape, Tensor, Workspace,
+    WorkspaceConfig, WorkspaceCycle,
 };
 
 use super::super::place::called_here;
@@ -230,6 +230,8 @@ pub struct LayerWorkspaceMgr {
     device: Device,
     no_leverage: Vec<String>,
     immutable: bool,
+    /// Whose budgets its workspaces count within.
+    payer: Option<NdManager>,
 }
 
 /// Workspaces that were entered together; they are left in reverse order when this is dropped.
@@ -287,6 +289,7 @@ impl LayerWorkspaceMgr {
             device: Device::Cpu,
             no_leverage: Vec::new(),
             immutable: false,
+            payer: None,
         }
     }
 
@@ -435,7 +438,13 @@ impl LayerWorkspaceMgr {
         match &self.placements[array_type as usize] {
             Placement::Unknown => Err(unknown(array_type)),
             Placement::Out => Ok(Entered::Out(Workspace::scope_out())),
-            Placement::In(name, config) => Ok(Entered::Cycle(Workspace::enter_on(&self.device, name, config)?)),
+            Placement::In(name, config) => {
+                let cycle = Workspace::enter_on(&self.device, name, config)?;
+                if let Some(payer) = &self.payer {
+                    cycle.charge_to(payer)?;
+                }
+                Ok(Entered::Cycle(cycle))
+            }
         }
     }
 
@@ -631,6 +640,12 @@ impl LayerWorkspaceMgrBuilder {
     /// The arrays are of this device.
     pub fn device(mut self, device: &Device) -> Self {
         self.mgr.device = device.clone();
+        self
+    }
+
+    /// Its workspaces count within the budgets of a manager.
+    pub(super) fn charged_to(mut self, payer: Option<&NdManager>) -> Self {
+        self.mgr.payer = payer.cloned();
         self
     }
 

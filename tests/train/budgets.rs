@@ -1,0 +1,117 @@
+//! Networks within the budgets of a manager: parameters, what updaters keep, and the workspaces of each thread.
+
+use ndgc::train::{
+    DataSet, Dense, InputType, ListDataSetIterator, Loss, Network, NetworkConfig, OutputLayer, ParallelInference,
+    ParallelWrapper, Updater,
+};
+use ndgc::{Budget, DType, Device, Error, NdManager, Tensor, Workspace};
+
+use super::both::both;
+use super::network_layers::MODES;
+
+/// Bytes of the parameters of [`network`].
+const PARAMS: u64 = 4 * (16 * 64 + 64 + 64 * 4 + 4);
+
+fn network() -> NetworkConfig {
+    let config = NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3)).input_type(InputType::feed_forward(16));
+    config.layer(Dense::new(64)).layer(OutputLayer::new(4, Loss::Mse))
+}
+
+fn batch(rows: usize) -> DataSet {
+    let of = |columns| Tensor::ones((rows, columns), DType::F32, &Device::Cpu).unwrap();
+    DataSet::new(of(16), of(4)).unwrap()
+}
+
+fn tenant(name: &str) -> NdManager {
+    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    manager.set_name(name);
+    manager.set_budget(Budget::new()).unwrap();
+    manager
+}
+
+fn used(manager: &NdManager) -> u64 {
+    manager.budget_use().unwrap().bytes
+}
+
+/// Bytes of this thread's workspaces of a network, each of which is charged to a budget.
+fn blocks(net: &Network) -> u64 {
+    net.workspaces().iter().map(|space: &Workspace| space.budget_use().unwrap().bytes).sum()
+}
+
+#[test]
+fn a_network_counts_within_the_budget_that_it_is_charged_to() {
+    both(|| {
+        for mode in MODES {
+            let tenant = tenant("tenant");
+            let mut net = network().training_workspace_mode(mode).inference_workspace_mode(mode).build().unwrap();
+            net.charge_to(&tenant).unwrap();
+            assert_eq!((used(&tenant), blocks(&net)), (PARAMS, 0));
+            for _ in 0..4 {
+                net.fit_batch(&batch(8)).unwrap();
+                net.output(&batch(8).features).unwrap();
+            }
+            assert_eq!(used(&tenant), 3 * PARAMS + blocks(&net), "{mode:?}: parameters, two moments, and blocks");
+            // More than there is room for is refused, and the network goes on with what fits.
+            let room = used(&tenant) + (1 << 14);
+            tenant.set_budget(Budget::new().max_bytes(room)).unwrap();
+            let refused = net.fit_batch(&batch(4096)).map_err(|error| error.to_string());
+            // Without workspaces, what a step makes from the batch belongs to the handles of its arrays.
+            let is_bound = !net.workspaces().is_empty();
+            assert_eq!(refused.is_err_and(|why| why.contains("budget of `tenant`")), is_bound, "{mode:?}");
+            net.fit_batch(&batch(8)).unwrap();
+            assert!(used(&tenant) <= room);
+            net.release_workspaces().unwrap();
+            assert_eq!(used(&tenant), 3 * PARAMS);
+            tenant.close().unwrap();
+            assert!(net.fit_batch(&batch(8)).is_err(), "its parameters ended with their owner");
+        }
+    });
+}
+
+#[test]
+fn replicas_and_workers_of_a_network_are_charged_where_it_is() {
+    both(|| {
+        let tenant = tenant("tenant");
+        let mut net = network().build().unwrap();
+        net.charge_to(&tenant).unwrap();
+        let replica = net.replica().unwrap();
+        assert_eq!(used(&tenant), 2 * PARAMS);
+        let model = ParallelInference::builder(replica).workers(1).build().unwrap();
+        model.output(&batch(8).features).unwrap();
+        assert!(used(&tenant) > 2 * PARAMS, "a worker's workspaces");
+        model.shutdown();
+        drop(model);
+        let mut wrapper = ParallelWrapper::builder(net).workers(2).build().unwrap();
+        wrapper.fit(ListDataSetIterator::new(vec![batch(8), batch(8)])).unwrap();
+        assert!(used(&tenant) > 6 * PARAMS, "two workers with their moments, and their workspaces");
+        drop(wrapper);
+        tenant.close().unwrap();
+        assert_eq!(tenant.budget_use(), None);
+    });
+}
+
+#[test]
+fn a_network_that_finds_no_room_counts_where_it_did() {
+    both(|| {
+        let (rich, poor) = (tenant("rich"), tenant("poor"));
+        let mut net = network().build().unwrap();
+        net.charge_to(&rich).unwrap();
+        net.fit_batch(&batch(8)).unwrap();
+        let before = used(&rich);
+        poor.set_budget(Budget::new().max_bytes(PARAMS)).unwrap();
+        let Err(error) = net.charge_to(&poor) else { panic!("it has three times as much") };
+        assert!(matches!(&error, Error::OutOfMemory(_)) && error.to_string().contains("tests/train/budgets.rs"));
+        assert_eq!((used(&rich), used(&poor)), (before, 0));
+        net.fit_batch(&batch(8)).unwrap();
+        poor.set_budget(Budget::new()).unwrap();
+        net.charge_to(&poor).unwrap();
+        net.fit_batch(&batch(8)).unwrap();
+        assert_eq!((used(&rich), used(&poor)), (0, before));
+        poor.close().unwrap();
+        let mut other = network().build().unwrap();
+        assert!(matches!(other.charge_to(&poor), Err(Error::ManagerClosed { .. })));
+        let system = NdManager::system(&Device::Cpu);
+        assert!(matches!(other.charge_to(&system), Err(Error::Invalid { .. })));
+        other.fit_batch(&batch(8)).unwrap();
+    });
+}
