@@ -36,7 +36,7 @@ pub enum Map {
         max: f64,
     },
     /// Floats.
-    Bent(Bend),
+    Rectifier(Rectifier),
     /// The same dtype. The result may have any non-repeating layout.
     Copy,
     /// As the dtype of the result.
@@ -52,23 +52,22 @@ impl Map {
             Map::Powf(_) => "powf",
             Map::Divide { .. } => "divide",
             Map::Clamp { .. } => "clamp",
-            Map::Bent(bend) => bend.name(),
+            Map::Rectifier(rectifier) => rectifier.name(),
             Map::Copy => "copy",
             Map::Cast => "cast",
         }
     }
 }
 
-/// A function that is bent at 0: `scale x` above it, else `scale below x`, or, if it is `curved`,
-/// `scale below (e^x - 1)`. Of -0 it is 0.
+/// A rectifier: `scale x` above 0, else `scale below x`, or, if it is `curved`, `scale below (e^x - 1)`. Of -0 it is 0.
 #[derive(Clone, Copy, Debug)]
-pub struct Bend {
+pub struct Rectifier {
     pub scale: f64,
     pub below: f64,
     pub curved: bool,
 }
 
-impl Bend {
+impl Rectifier {
     /// What reports call it.
     fn name(&self) -> &'static str {
         if self.curved { "elu" } else { "leaky_relu" }
@@ -196,9 +195,9 @@ pub enum Kernel also {
     /// `dst` = the gradient of `op` for its operand, floats. `saved` is what the row of `op` keeps: the operand, the
     /// result, or, if it keeps nothing, any array of the shape.
     UnaryGrad "unary_grad", { op: UnaryOp } (saved: Read, grad: Read, dst: Write);
-    /// `dst` = the gradient of a bent function for its operand, which is `saved`, floats. At 0 the slope is that below;
+    /// `dst` = the gradient of a rectifier for its operand, which is `saved`, floats. At 0 the slope is that below;
     /// of NaN it is 0.
-    BentGrad "bent_grad", { bend: Bend } (saved: Read, grad: Read, dst: Write);
+    RectifierGrad "rectifier_grad", { rectifier: Rectifier } (saved: Read, grad: Read, dst: Write);
     /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
     /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.
     Reduce "reduce", { op: ReduceOp, axes: Axes } (src: Read, dst: Write);

@@ -83,13 +83,13 @@ entries! {
     Powf = "powf" in Elementwise;
     Divide = "divide" in Elementwise;
     Clamp = "clamp" in Elementwise;
-    Bent = "bent" in Elementwise;
+    Rectifier = "rectifier" in Elementwise;
     Fill = "fill" in Elementwise;
     Arange = "arange" in Elementwise;
     Compare = "compare" in Elementwise;
     Choose = "choose" in Elementwise;
     UnaryGrad = "unary_grad" in Elementwise;
-    BentGrad = "bent_grad" in Elementwise;
+    RectifierGrad = "rectifier_grad" in Elementwise;
     Called = "called" in Elementwise;
     CalledGrad = "called_grad" in Elementwise;
     Copy = "copy" in Elementwise;

@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{Bend, BitOp, Kernel, Map, OwnedView, StepRule, bias},
+    kernel::{BitOp, Kernel, Map, OwnedView, Rectifier, StepRule, bias},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -117,9 +117,9 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
             let entry = if op.is_called() { Entry::CalledGrad } else { Entry::UnaryGrad };
             two(entry, dst.dtype(), *op as u32, [saved, grad], dst, resources)
         }
-        Kernel::BentGrad { bend, saved, grad, dst } => {
-            let (op, numbers) = bent(*bend);
-            each(Entry::BentGrad, dst.dtype(), op, dst, [Some(saved), Some(grad), None], numbers, resources)
+        Kernel::RectifierGrad { rectifier, saved, grad, dst } => {
+            let (op, numbers) = rectifier_numbers(*rectifier);
+            each(Entry::RectifierGrad, dst.dtype(), op, dst, [Some(saved), Some(grad), None], numbers, resources)
         }
         Kernel::Reduce { op, src, axes, dst } => fold(Entry::Reduce, *op as u32, src, *axes, dst, resources),
         Kernel::ArgReduce { largest, src, axis, dst } => {
@@ -157,9 +157,9 @@ fn mapped(map: Map, src: &OwnedView, dst: &OwnedView, resources: &LaunchResource
         Map::Powf(exponent) => (Entry::Powf, 0, [exponent, 0.0]),
         Map::Divide { number, first } => (Entry::Divide, 0, [number, f64::from(first)]),
         Map::Clamp { min, max } => (Entry::Clamp, 0, [min, max]),
-        Map::Bent(bend) => {
-            let (op, numbers) = bent(bend);
-            (Entry::Bent, op, numbers)
+        Map::Rectifier(rectifier) => {
+            let (op, numbers) = rectifier_numbers(rectifier);
+            (Entry::Rectifier, op, numbers)
         }
         Map::Copy => (Entry::Copy, 0, [0.0; 2]),
         Map::Cast => (Entry::Cast, dtype_number(dst.dtype()), [0.0; 2]),
@@ -168,9 +168,9 @@ fn mapped(map: Map, src: &OwnedView, dst: &OwnedView, resources: &LaunchResource
     Some(if let Map::Copy = map { by_tiles(launch, resources) } else { launch })
 }
 
-/// A bent function as its kernels have it.
-fn bent(bend: Bend) -> (u32, [f64; 2]) {
-    (u32::from(bend.curved), [bend.scale, bend.below])
+/// A rectifier as its kernels have it.
+fn rectifier_numbers(rectifier: Rectifier) -> (u32, [f64; 2]) {
+    (u32::from(rectifier.curved), [rectifier.scale, rectifier.below])
 }
 
 fn blocks(items: u64, for_each: u64, resources: &LaunchResources) -> u64 {

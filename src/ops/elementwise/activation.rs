@@ -8,7 +8,7 @@ use crate::base::{
     error::{Error, Result},
     shape::{D, Few, Shape},
 };
-use crate::device::kernel::{Bend, Kernel, Map};
+use crate::device::kernel::{Kernel, Map, Rectifier};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
@@ -20,18 +20,19 @@ use crate::ops::{
     elementwise::unary::{gradient, one},
 };
 
-/// A function that is bent at 0; its gradient is one kernel too.
-fn bent(call: Call, x: &Proxy, bend: Bend) -> Result<Proxy> {
+/// A function with another slope below 0; its gradient is one kernel too.
+fn rectifier(call: Call, x: &Proxy, rectifier: Rectifier) -> Result<Proxy> {
     map1(
         call,
         x,
         |dtype| check::float(call, dtype),
-        Map::Bent(bend),
+        Map::Rectifier(rectifier),
         |a, _| {
             let saved = Saved::of(call, a);
             move |grad: &Proxy, _| {
-                let kernel: &InPlace<'_, 2> =
-                    &|device, dst, [saved, grad]| launch(device, &Kernel::BentGrad { bend, saved, grad, dst });
+                let kernel: &InPlace<'_, 2> = &|device, dst, [saved, grad]| {
+                    launch(device, &Kernel::RectifierGrad { rectifier, saved, grad, dst })
+                };
                 Ok(one(gradient(call, &saved.get()?, grad, kernel)?))
             }
         },
@@ -139,7 +140,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Proxy> {
-        bent(Call::here("elu"), self, Bend { scale: 1.0, below: alpha, curved: true })
+        rectifier(Call::here("elu"), self, Rectifier { scale: 1.0, below: alpha, curved: true })
     }
 
     /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
@@ -148,7 +149,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
-        bent(Call::here("selu"), self, Bend { scale: gamma, below: alpha, curved: true })
+        rectifier(Call::here("selu"), self, Rectifier { scale: gamma, below: alpha, curved: true })
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
@@ -164,7 +165,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
-        bent(Call::here("leaky_relu"), self, Bend { scale: 1.0, below: slope, curved: false })
+        rectifier(Call::here("leaky_relu"), self, Rectifier { scale: 1.0, below: slope, curved: false })
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each

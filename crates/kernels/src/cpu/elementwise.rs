@@ -19,7 +19,7 @@ use crate::cpu::{
     special, strided, threads,
     vector::{Loop, simd},
 };
-use crate::kernel::{Bend, BinaryOp, CmpOp, Domain, Map, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Domain, Map, Rectifier, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
 /// Elements up to which rows, threads and vectors cost more than they do (`few.rs`).
@@ -426,27 +426,27 @@ pub(super) fn map_floats<T: Functions>(map: Map, operand: impl Operand<T>) -> Re
             let number = T::from_f64(number);
             operand.map(move |x: T| x.div(number));
         }
-        Map::Bent(bend) if bend.curved => operand.map(Bent::<T, true>::new(bend)),
-        Map::Bent(bend) => operand.map(Bent::<T, false>::new(bend)),
+        Map::Rectifier(rectifier) if rectifier.curved => operand.map(TypedRectifier::<T, true>::new(rectifier)),
+        Map::Rectifier(rectifier) => operand.map(TypedRectifier::<T, false>::new(rectifier)),
         map => by_numbers(map, operand)?,
     }
     Ok(())
 }
 
-/// A bent function, and its gradient.
+/// A rectifier with its numbers in `T`, and its gradient.
 #[derive(Clone, Copy)]
-struct Bent<T, const CURVED: bool> {
+struct TypedRectifier<T, const CURVED: bool> {
     scale: T,
     below: T,
 }
 
-impl<T: Float, const CURVED: bool> Bent<T, CURVED> {
-    fn new(bend: Bend) -> Self {
-        Bent { scale: T::from_f64(bend.scale), below: T::from_f64(bend.below) }
+impl<T: Float, const CURVED: bool> TypedRectifier<T, CURVED> {
+    fn new(rectifier: Rectifier) -> Self {
+        TypedRectifier { scale: T::from_f64(rectifier.scale), below: T::from_f64(rectifier.below) }
     }
 }
 
-impl<T: Float, const CURVED: bool> Function<T> for Bent<T, CURVED> {
+impl<T: Float, const CURVED: bool> Function<T> for TypedRectifier<T, CURVED> {
     type Output = T;
 
     #[inline(always)]
@@ -458,7 +458,7 @@ impl<T: Float, const CURVED: bool> Function<T> for Bent<T, CURVED> {
     }
 }
 
-impl<T: Float, const CURVED: bool> FunctionOfTwo<T, T> for Bent<T, CURVED> {
+impl<T: Float, const CURVED: bool> FunctionOfTwo<T, T> for TypedRectifier<T, CURVED> {
     type Output = T;
 
     #[inline(always)]
@@ -471,10 +471,10 @@ impl<T: Float, const CURVED: bool> FunctionOfTwo<T, T> for Bent<T, CURVED> {
     }
 }
 
-pub(super) fn bent_grad<T: Float>(bend: Bend, saved: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>) {
-    match bend.curved {
-        true => zip(saved, grad, dst, Bent::<T, true>::new(bend)),
-        false => zip(saved, grad, dst, Bent::<T, false>::new(bend)),
+pub(super) fn rectifier_grad<T: Float>(rectifier: Rectifier, saved: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>) {
+    match rectifier.curved {
+        true => zip(saved, grad, dst, TypedRectifier::<T, true>::new(rectifier)),
+        false => zip(saved, grad, dst, TypedRectifier::<T, false>::new(rectifier)),
     }
 }
 

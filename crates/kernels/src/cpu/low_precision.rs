@@ -23,7 +23,7 @@ use crate::cpu::{
     strided, threads,
     vector::simd,
 };
-use crate::kernel::{Bend, BinaryOp, CmpOp, Map, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Map, Rectifier, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
@@ -266,13 +266,13 @@ pub(super) fn unary_grad<N: LowPrecision<Compute: Functions>>(
     zip(saved, grad, dst, &|s, g, d| N::Compute::unary_grad(op, s, g, d));
 }
 
-pub(super) fn bent_grad<N: LowPrecision<Compute: Functions>>(
-    bend: Bend,
+pub(super) fn rectifier_grad<N: LowPrecision<Compute: Functions>>(
+    rectifier: Rectifier,
     saved: In<'_, N>,
     grad: In<'_, N>,
     dst: Out<'_, N>,
 ) {
-    zip(saved, grad, dst, &|s, g, d| elementwise::bent_grad(bend, s, g, d));
+    zip(saved, grad, dst, &|s, g, d| elementwise::rectifier_grad(rectifier, s, g, d));
 }
 
 /// Steps of optimisers go from block to block.

@@ -18,8 +18,8 @@ use super::{
     operand::{Dst, Src},
     random::RandomStream,
     typed::{
-        arange, arg_reduce, bent_grad, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add,
-        index_select, matmul, normal, reduce, scatter_add, softmax, softmax_grad, step, unary_grad, uniform,
+        arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add, index_select,
+        matmul, normal, rectifier_grad, reduce, scatter_add, softmax, softmax_grad, step, unary_grad, uniform,
     },
 };
 use crate::base::{
@@ -109,7 +109,9 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::Compare { op, lhs, rhs, dst } => compare(*op, read(lhs), read(rhs), write(dst)),
             Kernel::Where { cond, yes, no, dst } => choose(read(cond), read(yes), read(no), write(dst)),
             Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, read(saved), read(grad), write(dst)),
-            Kernel::BentGrad { bend, saved, grad, dst } => bent_grad(*bend, read(saved), read(grad), write(dst)),
+            Kernel::RectifierGrad { rectifier, saved, grad, dst } => {
+                rectifier_grad(*rectifier, read(saved), read(grad), write(dst))
+            }
             Kernel::Reduce { op, src, axes, dst } => reduce(*op, read(src), *axes, write(dst)),
             Kernel::ArgReduce { largest, src, axis, dst } => arg_reduce(*largest, read(src), *axis, write(dst)),
             Kernel::Softmax { src, dst, log } => softmax(read(src), write(dst), *log),

@@ -17,7 +17,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Axes,
 };
-use crate::kernel::{Bend, CmpOp, ReduceOp, StepRule, UnaryOp};
+use crate::kernel::{CmpOp, Rectifier, ReduceOp, StepRule, UnaryOp};
 
 pub(super) fn fill(dst: Dst, value: f64) -> Result<()> {
     let bits = cast::bits_of(dst.dtype(), value);
@@ -78,13 +78,13 @@ pub(super) fn unary_grad(op: UnaryOp, saved: Src, grad: Src, dst: Dst) -> Result
     Ok(())
 }
 
-pub(super) fn bent_grad(bend: Bend, saved: Src, grad: Src, dst: Dst) -> Result<()> {
-    with_float!("bent_grad", dst.dtype(), T => {
+pub(super) fn rectifier_grad(rectifier: Rectifier, saved: Src, grad: Src, dst: Dst) -> Result<()> {
+    with_float!("rectifier_grad", dst.dtype(), T => {
         open!(T; saved grad; dst);
-        elementwise::bent_grad(bend, saved, grad, dst);
+        elementwise::rectifier_grad(rectifier, saved, grad, dst);
     }, N => {
         open!(N; saved grad; dst);
-        low_precision::bent_grad(bend, saved, grad, dst);
+        low_precision::rectifier_grad(rectifier, saved, grad, dst);
     });
     Ok(())
 }

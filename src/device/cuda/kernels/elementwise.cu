@@ -458,7 +458,7 @@ KERNEL(divide, Each) { map<T, T, None, None>(p, Quotient{p.y != 0, as<W>(p.x)});
 __device__ __noinline__ W curve(W x) { return expm1_(x); }
 
 // The sum takes the sign of a 0.
-struct Bent {
+struct Rectifier {
     u32 is_curved;
     W scale, below;
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
@@ -469,10 +469,10 @@ struct Bent {
     }
 };
 
-KERNEL(bent, Each) { map<T, T, None, None>(p, Bent{p.op, as<W>(p.x), as<W>(p.y)}); }
+KERNEL(rectifier, Each) { map<T, T, None, None>(p, Rectifier{p.op, as<W>(p.x), as<W>(p.y)}); }
 
 // `s` is the operand; of NaN there is no slope.
-struct BentGradient {
+struct RectifierGradient {
     u32 is_curved;
     W scale, below;
     __device__ inline W of(W s, W g, W slope) const {
@@ -486,7 +486,7 @@ struct BentGradient {
     }
 };
 
-KERNEL(bent_grad, Each) { map<T, T, T, None>(p, BentGradient{p.op, as<W>(p.x), as<W>(p.y)}); }
+KERNEL(rectifier_grad, Each) { map<T, T, T, None>(p, RectifierGradient{p.op, as<W>(p.x), as<W>(p.y)}); }
 
 // `s` is what the forward pass left, as the row says.
 #define CASE(name) case OP_##name: EACH(gradient_##name((W)g[k], (W)s[k]))

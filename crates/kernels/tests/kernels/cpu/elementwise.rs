@@ -7,7 +7,7 @@ use ndgc_kernels::cpu::{
     few::{self, FEW},
     threads,
 };
-use ndgc_kernels::kernel::{Bend, BinaryOp, CmpOp, Domain, Kept, Kernel, Map, UnaryOp};
+use ndgc_kernels::kernel::{BinaryOp, CmpOp, Domain, Kept, Kernel, Map, Rectifier, UnaryOp};
 
 use super::arrays::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped};
 use super::functions;
@@ -104,8 +104,8 @@ fn a_few_numbers_on_the_spot_are_those_of_the_kernels() {
         Map::Powf(1.7),
         Map::Divide { number: 3.0, first: false },
         Map::Divide { number: 3.0, first: true },
-        Map::Bent(Bend { scale: 1.5, below: 0.7, curved: false }),
-        Map::Bent(Bend { scale: 1.5, below: 0.7, curved: true }),
+        Map::Rectifier(Rectifier { scale: 1.5, below: 0.7, curved: false }),
+        Map::Rectifier(Rectifier { scale: 1.5, below: 0.7, curved: true }),
         Map::Copy,
     ];
     for map in UnaryOp::ALL.iter().map(|&op| Map::Unary(op)).chain(with_numbers) {
@@ -334,24 +334,25 @@ fn gradients_at_special_points() {
 }
 
 #[test]
-fn bent_functions_and_their_gradients_match_plain_loops_on_any_layout() {
+fn rectifiers_and_their_gradients_match_plain_loops_on_any_layout() {
     let mut draw = Draw::new(22);
     for (dtype, curved) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
-        let bend = Bend { scale: 1.5, below: 0.7, curved };
+        let rectifier = Rectifier { scale: 1.5, below: 0.7, curved };
         let value = |x: f64| 1.5 * if x > 0.0 { x } else { 0.7 * if curved { x.exp_m1() } else { x } };
         let slope = |x: f64| 1.5 * if x > 0.0 { 1.0 } else { 0.7 * if curved { x.exp() } else { 1.0 } };
         for dims in SHAPES {
-            let what = format!("{bend:?} {dtype} {dims:?}");
+            let what = format!("{rectifier:?} {dtype} {dims:?}");
             let (mut x, mut grad) = (Array::random(&mut draw, dtype, dims), Array::random(&mut draw, dtype, dims));
             let mut target = Array::random_target(&mut draw, dtype, dims);
             let (mut out, mut dst) = (Array::new(dtype, dims), Array::new(dtype, dims));
             let values = |array: &Array| array.values().into_iter().map(value).collect::<Vec<f64>>();
             let in_place = values(&target);
-            run(&Kernel::Map { map: Map::Bent(bend), src: x.view(), dst: out.view() }).expect("floats");
+            run(&Kernel::Map { map: Map::Rectifier(rectifier), src: x.view(), dst: out.view() }).expect("floats");
             assert_close(&out.values(), &values(&x), tolerance(dtype), &what);
-            run(&Kernel::MapAssign { map: Map::Bent(bend), dst: target.view() }).expect("floats");
+            run(&Kernel::MapAssign { map: Map::Rectifier(rectifier), dst: target.view() }).expect("floats");
             assert_close(&target.values(), &in_place, tolerance(dtype), &what);
-            run(&Kernel::BentGrad { bend, saved: x.view(), grad: grad.view(), dst: dst.view() }).expect("floats");
+            run(&Kernel::RectifierGrad { rectifier, saved: x.view(), grad: grad.view(), dst: dst.view() })
+                .expect("floats");
             let slopes = x.values().into_iter().zip(grad.values()).map(|(x, g)| g * slope(x));
             assert_close(&dst.values(), &slopes.collect::<Vec<f64>>(), tolerance(dtype), &what);
         }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use ndgc_kernels::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
-use ndgc_kernels::kernel::{Bend, BinaryOp, Kernel, Map, OwnedView, StepRule, UnaryOp};
+use ndgc_kernels::kernel::{BinaryOp, Kernel, Map, OwnedView, Rectifier, StepRule, UnaryOp};
 use ndgc_kernels::span::Span;
 
 use arrays::{Array, run};
@@ -26,11 +26,11 @@ mod threads;
 fn a_dtype_that_a_kernel_has_no_code_for_is_an_error() {
     let (mut a, mut b) = (Array::new(DType::U32, &[3]), Array::new(DType::U32, &[3]));
     let (src, dst) = (a.view(), b.view());
-    let bend = Bend { scale: 1.0, below: 0.1, curved: true };
+    let rectifier = Rectifier { scale: 1.0, below: 0.1, curved: true };
     let kernels = [
         Kernel::Map { map: Map::Unary(UnaryOp::Exp), src, dst },
-        Kernel::Map { map: Map::Bent(bend), src, dst },
-        Kernel::BentGrad { bend, saved: src, grad: src, dst },
+        Kernel::Map { map: Map::Rectifier(rectifier), src, dst },
+        Kernel::RectifierGrad { rectifier, saved: src, grad: src, dst },
         Kernel::Map { map: Map::Powf(2.0), src, dst },
         Kernel::Map { map: Map::Divide { number: 3.0, first: false }, src, dst },
         Kernel::Softmax { src, dst, log: false },

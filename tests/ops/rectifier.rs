@@ -6,9 +6,9 @@ use crate::ops::reference::Native;
 use crate::ops::support::{alone, check, each, values};
 
 /// How it is called, its value, and its slope.
-type Bent = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, fn(f64) -> f64);
+type Rectifier = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, fn(f64) -> f64);
 
-const BENT: [Bent; 3] = [
+const RECTIFIERS: [Rectifier; 3] = [
     ("elu", |x| x.elu(0.7), |x| if x > 0. { x } else { 0.7 * x.exp_m1() }, |x| if x > 0. { 1. } else { 0.7 * x.exp() }),
     (
         "selu",
@@ -68,7 +68,7 @@ fn values_match<T: Native>(device: &Device, tolerance: f64) -> Result<()> {
         ("a scalar", all.get(1)?.get(3)?),
         ("empty", all.narrow(0, 0, 0)?),
     ];
-    for (name, run, value, _) in BENT {
+    for (name, run, value, _) in RECTIFIERS {
         for (form, x) in &forms {
             let (y, what) = (run(x)?, format!("{name} {} {form}", T::DTYPE));
             assert_eq!((y.dims(), y.dtype()), (x.dims(), T::DTYPE), "{what}");
@@ -82,7 +82,7 @@ fn values_match<T: Native>(device: &Device, tolerance: f64) -> Result<()> {
 
 /// Of a variable, and of a transposed view of it. At NaN the slope is 0, as that of `relu` and `clamp` is.
 fn gradients_match<T: Native>(device: &Device, tolerance: f64) -> Result<()> {
-    for (name, run, _, slope) in BENT {
+    for (name, run, _, slope) in RECTIFIERS {
         for turned in [false, true] {
             let x = Var::from_tensor(&rows::<T>(device))?;
             let seen = if turned { x.as_tensor().t()? } else { x.as_tensor().clone() };
@@ -100,7 +100,7 @@ fn gradients_match<T: Native>(device: &Device, tolerance: f64) -> Result<()> {
 }
 
 #[test]
-fn bent_functions_and_their_gradients_are_rounded_once() {
+fn rectifiers_and_their_gradients_are_rounded_once() {
     fn body<T: Native>(device: &Device, tolerance: f64) {
         values_match::<T>(device, tolerance).unwrap();
         gradients_match::<T>(device, tolerance).unwrap();
@@ -123,7 +123,7 @@ fn work<R>(device: &Device, f: impl FnOnce() -> R) -> ((usize, u64), R) {
 }
 
 #[test]
-fn a_bent_function_is_one_kernel_and_one_array_and_goes_back_as_relu_does() {
+fn a_rectifier_is_one_kernel_and_one_array_and_goes_back_as_relu_does() {
     alone(|| {
         let simulated = Device::sim(SimConfig { streams: 1, ..SimConfig::default() });
         for (device, one) in [(Device::Cpu, 0), (simulated, 1)] {
@@ -136,7 +136,7 @@ fn a_bent_function_is_one_kernel_and_one_array_and_goes_back_as_relu_does() {
                 back
             };
             let relu = counts("relu", |x| x.relu());
-            for (name, run, ..) in BENT {
+            for (name, run, ..) in RECTIFIERS {
                 assert_eq!(counts(name, run), relu, "kernels and arrays of the gradient of {name} on {device}");
             }
             check(&device);
