@@ -2,7 +2,8 @@
 //! they don't.**
 //!
 //! A [`Proxy`] (under its other name [`Tensor`]) is a counted handle of 8 bytes. It does not own the array: an
-//! [`NdManager`] does, or, for arrays made with a [`Device`], all handles together.
+//! [`NdManager`] does, or, for arrays made with a [`Device`], all handles together, or the cycle of a [`Workspace`]
+//! that it was made in.
 //!
 //! # Start here
 //!

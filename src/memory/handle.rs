@@ -6,7 +6,8 @@ use crate::memory::key::Key;
 /// A tensor, by its key: what users hold. Its name as a handle is [`Proxy`].
 ///
 /// A proxy is 8 bytes and owns a share in the *handle* of an array, not the array: that belongs to an
-/// [`NdManager`](crate::NdManager), or to its handles if it was made with a device or [detached](Proxy::detach).
+/// [`NdManager`](crate::NdManager), to its handles if it was made with a device or [detached](Proxy::detach), or to a
+/// cycle of a [`Workspace`](crate::Workspace) if it was made in one.
 /// `clone` gives another handle of the same array. Dropping one never blocks, allocates, locks, calls a device or
 /// panics; the last drop puts the key into the reclaim queue, from where a later call, on any thread, closes the array.
 /// (For an array of a manager only while [the switch](crate::gc) is on.)

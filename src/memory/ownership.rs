@@ -188,13 +188,13 @@ impl Proxy {
 
 /// # Whose arrays are: caps, attaching, lending
 impl NdManager {
-    /// Whether it takes no further arrays.
+    /// Whether it takes no further arrays but those that are lent to it.
     pub fn is_capped(&self) -> bool {
         matches!(self.owner(), Owner::Manager(id) if !switch::forked() && id.is_capped())
     }
 
     /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
-    /// lent elsewhere come back all the same, and sub-managers may be made.
+    /// lent elsewhere come back all the same, others may be lent to it, and sub-managers may be made.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Error, NdManager};

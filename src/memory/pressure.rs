@@ -83,8 +83,7 @@ thread_local! {
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
 /// first, and only as many as are needed, none for a request that is larger than the device or its limit; [`trim`]
-/// calls all. What it allocates itself fails at once where there is no
-/// memory. A panic ends there.
+/// calls all. What it allocates itself fails at once where there is no memory. A panic ends there.
 ///
 /// ```
 /// # use std::sync::{Arc, Mutex};
@@ -691,8 +690,8 @@ fn new_report(folder: &Path, mut number: u64) -> std::io::Result<File> {
 }
 
 /// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits, where
-/// bytes may spill to, statistics, budgets of the process, and managers with their arrays, workspaces and lines of a
-/// device.
+/// bytes may spill to, statistics, lines and budgets of the process, and of a device its managers with their arrays,
+/// and its workspaces.
 ///
 /// ```
 /// # use ndgc::{DType, Device, NdManager, memory};

@@ -298,7 +298,9 @@ impl NdManager {
     }
 
     /// What it and the managers below it hold, as text: a line for each manager, and below it one for each array
-    /// with key, name, dtype, shape, bytes, handles, age and the place in the source where it was made.
+    /// with key, name, dtype, shape, bytes, handles, age and the place in the source where it was made. Of a manager
+    /// with more than 100 arrays there is one for each such place instead, and one for each first part of names with a
+    /// dot; [`NdManager::report`] has all arrays.
     ///
     /// ```
     /// # use ndgc::{DType, Device, NdManager};

@@ -117,6 +117,28 @@ fn a_test_that_leaks_fails_with_the_line() {
 }
 
 #[test]
+fn a_last_run_that_gives_back_does_not_fail_and_one_that_takes_more_does() {
+    alone(|| {
+        let zeros = |count: usize| Tensor::zeros(count, DType::F32, &Device::Cpu).unwrap();
+        let check = |of_run: &dyn Fn(usize) -> Vec<Tensor>| {
+            text(&|| {
+                let (mut run, mut kept) = (0, Vec::new());
+                gc::assert_no_growth(&Device::Cpu, || {
+                    run += 1;
+                    drop(std::mem::replace(&mut kept, of_run(run)));
+                });
+            })
+        };
+        assert_eq!(check(&|run| (run..3).map(|_| zeros(4)).collect()), None, "2, 1 and 0 arrays");
+        assert_eq!(check(&|run| vec![zeros(8 - 2 * run)]), None, "one array, of fewer bytes each time");
+        let told = check(&|run| vec![zeros(2 * run)]).unwrap();
+        assert!(told.contains("larger arrays than before"), "{told}");
+        let told = check(&|run| (0..run).map(|_| zeros(12 / run)).collect()).unwrap();
+        assert!(told.contains("1 array more"), "of as many bytes: {told}");
+    });
+}
+
+#[test]
 fn what_takes_the_place_of_another_is_no_growth_unless_it_is_larger() {
     alone(|| {
         let zeros = |count: usize| Tensor::zeros(count, DType::F32, &Device::Cpu).unwrap();

@@ -18,7 +18,7 @@
 pub struct Budget {
     /// The most bytes. A request that would pass it is an error.
     pub max_bytes: Option<u64>,
-    /// Bytes above which dead arrays are closed and caches asked for theirs before more is taken. No error.
+    /// Bytes above which dead arrays are closed and caches asked for theirs, by the call that passes them. No error.
     pub soft_bytes: Option<u64>,
     /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
     pub max_arrays: Option<u64>,
@@ -38,7 +38,7 @@ impl Budget {
         Budget { max_bytes: Some(bytes), ..self }
     }
 
-    /// With a number of bytes above which memory is looked for before more is taken.
+    /// With a number of bytes above which memory is looked for.
     #[must_use]
     pub fn soft_bytes(self, bytes: u64) -> Self {
         Budget { soft_bytes: Some(bytes), ..self }
@@ -50,7 +50,7 @@ impl Budget {
         Budget { max_arrays: Some(arrays), ..self }
     }
 
-    /// With a number of arrays above which memory is looked for before one more is made.
+    /// With a number of arrays above which memory is looked for.
     #[must_use]
     pub fn soft_arrays(self, arrays: u64) -> Self {
         Budget { soft_arrays: Some(arrays), ..self }

@@ -215,8 +215,8 @@ impl Workspace {
     /// Begins a cycle of this thread's workspace with this name, for arrays of the host; the workspace is made if there
     /// is none. The cycle ends when the answer is dropped.
     ///
-    /// If the workspace is open already, its arrays stay: as the current one it goes on with the same cycle; else what
-    /// is made until the answer is dropped ends then, and what was made before stays.
+    /// If the workspace is open already, its arrays stay: as the current one, or as a circular one, it goes on with the
+    /// same cycle; else what is made until the answer is dropped ends then, and what was made before stays.
     ///
     /// An answer that is never dropped ([`std::mem::forget`]) leaves its cycle open, and those around it, whoever drops
     /// theirs: arrays are made in it, and stay, until the thread ends, which ends them all. Cycles entered later are as
@@ -242,7 +242,8 @@ impl Workspace {
     /// As [`Workspace::enter`], for arrays of a device.
     ///
     /// # Errors
-    /// As of [`Workspace::enter`]; [`Error::Workspace`] for a mapped one on another device than the host.
+    /// As of [`Workspace::enter`]; [`Error::Workspace`] for a mapped one of another device than the host, unless its
+    /// arrays are the host's ([`MirroringPolicy::HostOnly`](config::MirroringPolicy::HostOnly)).
     #[track_caller]
     pub fn enter_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
         let (arena, frame) = Self::called(Location::caller(), |context| {

@@ -54,8 +54,9 @@ impl Network {
     /// # use ndgc::{DType, Device, Tensor};
     /// # let dir = std::env::temp_dir().join(format!("ndgc-checkpoint-{}", std::process::id()));
     /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
-    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2,
-    /// Loss::Mse)); let net = config.clone().build()?;
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// let config = config.layer(OutputLayer::new(2, Loss::Mse));
+    /// let net = config.clone().build()?;
     /// net.save(dir.join("model"))?;
     ///
     /// let mut again = config.seed(9).build()?; // other random numbers
