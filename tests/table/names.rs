@@ -63,7 +63,8 @@ fn every_method_of_djl_has_a_name_or_a_reason() {
     let (public, mut wrong) = (sources::names(), Vec::new());
     let mut text = String::from(
         "# DJL's NDArray\n\nIts 290 methods in 19 groups, and what does the same here; after them the classes around it. Written \
-         by `tests/table` from lists; a name that does not exist fails.\n",
+         by `tests/table` from lists; a name that does not exist fails.\n\nA loop that drops its arrays without closing \
+         them, and grows, stops growing with one line, `gc::on()`; [the guide](guide.md#who-owns-an-array) has the other ways.\n",
     );
     let (mut groups, mut methods) = (0, 0);
     for fields in lines(include_str!("djl.txt")) {
