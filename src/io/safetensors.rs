@@ -6,7 +6,8 @@
 //! - A file may hold arrays of dtypes that ndgc does not have; reading one of those is an error that names the dtype.
 //!
 //! A mapping changes when somebody else writes the file, which safe code must not see: making [`MmapedSafetensors`] is
-//! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else.
+//! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else. What is read is there to be kept:
+//! no workspace takes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Display};
@@ -23,7 +24,7 @@ use super::input::Input;
 use super::{Loaded, output};
 use crate::base::order::sort_by_key;
 use crate::ops::call::exec::kept;
-use crate::{DType, Error, Place, Result, Shape, Tensor};
+use crate::{DType, Error, Place, Result, Shape, Tensor, Workspace};
 
 /// As the format's own library.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
@@ -209,7 +210,7 @@ impl Info {
     #[track_caller]
     fn load<R: Read, P: Place + ?Sized>(&self, name: &str, input: &mut Input<R>, at: &P) -> Result<Tensor> {
         let stored = self.dtype(name).map_err(|why| input.fail(why))?;
-        input.tensor(stored, &self.dims, false, at)
+        kept(Location::caller(), || input.tensor(stored, &self.dims, false, at))
     }
 
     /// Whether its bytes are those of its shape.
@@ -582,6 +583,8 @@ impl MmapedSafetensors {
         if dtype == DType::Bool || cfg!(target_endian = "big") || Shape::from(view.shape()).check("load", 1).is_err() {
             return view.load(at);
         }
+        // It is there to be kept; of another device than the host it is a copy.
+        let _out = Workspace::scope_out();
         Tensor::from_shared(Arc::clone(bytes), start..start + view.data.len(), dtype, view.shape(), at)
     }
 

@@ -4,7 +4,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use ndgc::{
-    D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, ndar, npy, npz, safetensors,
+    D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, ndar, npy, npz, pickle,
+    safetensors,
 };
 
 use crate::common::in_own_process;
@@ -98,11 +99,18 @@ fn w35_arrays_are_read_into_the_workspace() {
             assert_eq!(outside.to_vec::<f64>().unwrap(), array.to_vec::<f64>().unwrap());
             assert!(!inside.is_in_scope());
         }
-        // A file of weights is read to be kept.
+        // A file of weights is read to be kept, also one weight at a time.
+        let single = safetensors::BufferedSafetensors::new(tensors.clone()).unwrap();
         let cycle = workspace.activate().unwrap();
         let weights = safetensors::load_buffer(&tensors, &Device::Cpu).unwrap();
+        let one = single.load("a", &Device::Cpu).unwrap();
+        let pickled = pickle::decode(include_bytes!("../files/model.pth"), None, &Device::Cpu).unwrap();
+        assert_eq!(offset(&cycle), 0);
         cycle.leave();
-        assert_eq!(weights["a"].to_vec::<f64>().unwrap(), array.to_vec::<f64>().unwrap());
+        for weight in [&weights["a"], &one] {
+            assert_eq!(weight.to_vec::<f64>().unwrap(), array.to_vec::<f64>().unwrap());
+        }
+        assert!(pickled.len() > 1 && pickled.iter().all(|(_, weight)| !weight.is_attached() && weight.is_open()));
     });
 }
 

@@ -1,5 +1,6 @@
 //! PyTorch's `.pt` and `.pth`: the tensors of a `state_dict`, as `torch.save` writes it since 1.6 (a zip archive of a
-//! pickle and the storages). Nothing that the pickle names is run; files that need more than tensors are refused.
+//! pickle and the storages). Nothing that the pickle names is run; files that need more than tensors are refused. What
+//! is read is there to be kept: no workspace takes it.
 
 mod machine;
 
@@ -12,7 +13,7 @@ use super::element::{Order, Stored};
 use super::input::Input;
 use super::npz::{self, ZipEntry};
 use crate::base::heap;
-use crate::{DType, Device, Error, MAX_RANK, Place, Result, Shape, Tensor};
+use crate::{DType, Device, Error, MAX_RANK, Place, Result, Shape, Tensor, Workspace};
 use machine::{Machine, Value};
 
 /// A tensor of a file, as its pickle describes it.
@@ -155,6 +156,8 @@ impl TorchArchive {
             );
         }
         let stored = Stored { order: self.order, ..Stored::little(info.dtype) };
+        // A weight outlives the cycle in which it is read.
+        let _out = Workspace::scope_out();
         let flat = content.tensor(stored, &[info.storage_size], false, at)?;
         let view = npz::finish(&mut content, entry).and_then(|()| shaped(&flat, info));
         match &view {

@@ -110,8 +110,8 @@ pub struct Timeline {
 }
 
 /// What the rings hold of the process so far: each storage with its line and manager, blocks of workspaces, ends of
-/// their cycles, drains, trims, refusals and closes. Nothing if [`set_trace`](crate::memory::set_trace) was never
-/// called, nor `NDGC_TRACE` set.
+/// their cycles, drains, trims, refusals, spills and closes. Nothing if [`set_trace`](crate::memory::set_trace) was
+/// never called, nor `NDGC_TRACE` set.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};

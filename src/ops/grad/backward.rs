@@ -62,7 +62,8 @@ thread_local! {
 /// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
 ///
 /// Gradients are owned by their handles, of which this holds one each: they end with it, whatever the switch says,
-/// and nothing is left with the manager of the variables.
+/// and nothing is left with the manager of the variables. Those that are made in a cycle of a workspace end with that:
+/// [`GradStore::detach`] takes them out.
 pub struct GradStore {
     grads: NodeTable<GradPart>,
 }
