@@ -6,8 +6,8 @@
 //! - A file may hold arrays of dtypes that ndgc does not have; reading one of those is an error that names the dtype.
 //!
 //! A mapping changes when somebody else writes the file, which safe code must not see: making [`MmapedSafetensors`] is
-//! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else. What is read is there to be kept:
-//! no workspace takes it.
+//! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else. What is read is there to be
+//! kept: no workspace takes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Display};
