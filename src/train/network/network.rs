@@ -535,7 +535,8 @@ impl Network {
     /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
     /// let mut net = config.layer(OutputLayer::new(2, Loss::Mse)).build()?;
     /// net.charge_to(&tenant)?;
-    /// net.fit_arrays(&Tensor::ones((8, 3), DType::F32, &Device::Cpu)?, &Tensor::ones((8, 2), DType::F32, &Device::Cpu)?)?;
+    /// let of = |columns| Tensor::ones((8, columns), DType::F32, &Device::Cpu);
+    /// net.fit_arrays(&of(3)?, &of(2)?)?;
     /// let of_params = 4 * (3 * 2 + 2);
     /// assert!(tenant.budget_use().is_some_and(|found| found.arrays == 2 && found.bytes > of_params));
     /// # Ok::<(), ndgc::Error>(())
