@@ -126,6 +126,14 @@ fn arrays_made_from_a_rule_hold_what_it_says() {
         assert_eq!(values::<f64>(&spaced), [-1., -0.5, 0., 0.5, 1., 1.5, 2.]);
         let count = |n| Tensor::linspace(3., 9., n, DType::I64, device).unwrap();
         assert_eq!((values::<i64>(&count(3)), values::<i64>(&count(1))), (vec![3, 6, 9], vec![3]));
+        for n in [12, 13, 35, 49] {
+            let whole = |dtype| Tensor::linspace(1., n as f64, n, dtype, device).unwrap();
+            assert_eq!(values::<f64>(&whole(DType::F64)), (1..=n).map(|i| i as f64).collect::<Vec<f64>>());
+            assert_eq!(values::<i64>(&whole(DType::I64)), (1..=n as i64).collect::<Vec<i64>>());
+        }
+        let far = |n| values::<f64>(&Tensor::linspace(-1e308, 1e308, n, DType::F64, device).unwrap());
+        assert_eq!((far(1), far(2)), (vec![-1e308], vec![-1e308, 1e308])); // the way between them is no number
+        assert_eq!(far(3), [-1e308, 0., 1e308]);
         assert_eq!(count(0).dims(), [0]);
         assert!(matches!(error(Tensor::linspace(0., f64::INFINITY, 2, DType::F32, device)), Error::Argument { .. }));
         let square = |f: fn(usize, usize) -> bool| Host::from_fn(&[4, 4], |i| u8::from(f(i[0], i[1])));

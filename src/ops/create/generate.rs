@@ -130,6 +130,19 @@ fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> R
     Proxy::arange_step(start as i64, end, step, x.device())
 }
 
+/// The distance of neighbours of which number `last` is at `end`: by one rounding where the whole way is no infinity,
+/// so that whole numbers lie between whole ends. Of two numbers, which are the ends, none is needed.
+fn step_between(start: f64, end: f64, last: f64) -> f64 {
+    let way = end - start;
+    if last < 2.0 {
+        0.0
+    } else if way.is_finite() {
+        way / last
+    } else {
+        end / last - start / last
+    }
+}
+
 /// # Making arrays: by a rule, triangles and diagonals
 impl Proxy {
     /// `n` numbers from `start` to `end`, both included, at equal distances.
@@ -149,7 +162,7 @@ impl Proxy {
         let (start, end) = (check::finite(call, "start", start)?, check::finite(call, "end", end)?);
         shape_of(call, &[n], dtype.size_in_bytes())?;
         let last = n.saturating_sub(1) as f64;
-        let step = end / last.max(1.0) - start / last.max(1.0);
+        let step = step_between(start, end, last);
         composite_at(call, &at, &mut || {
             let device = at.device_of_place();
             // Counted from the nearer end, so that both ends are exact.
