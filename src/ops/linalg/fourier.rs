@@ -69,7 +69,8 @@ impl Complex {
         Ok(Complex { re: self.re.clone(), im: self.im.neg()? })
     }
 
-    /// The distances from 0: real numbers. The gradient is the direction, and 0 where there is none.
+    /// The distances from 0, as [`Proxy::hypot`]: real numbers. The gradient is the direction, and 0 where there is
+    /// none.
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, fft};
@@ -79,14 +80,14 @@ impl Complex {
     /// ```
     ///
     /// # Errors
-    /// As [`Proxy::add`].
+    /// As [`Proxy::hypot`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
         let call = Call::here("abs");
         composite(call, &self.re, &mut || {
-            let values = no_grad(|| distance(&self.re, &self.im))?;
+            let values = no_grad(|| self.re.hypot(&self.im))?;
             values.with_gradient(call, [&self.re, &self.im], true, move |grad, parts, needs| {
-                let distance = distance(&parts[0], &parts[1])?;
+                let distance = parts[0].hypot(&parts[1])?;
                 let still = distance.eq(0.0)?;
                 let share = |part: &Proxy| still.where_cond(&part.zeros_like()?, &part.div(&distance)?)?.mul(grad);
                 let share_if = |i: usize| needs[i].then(|| share(&parts[i])).transpose();
@@ -133,11 +134,6 @@ impl Complex {
         let im = composite(call, &self.re, &mut || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
         Ok(Complex { re, im })
     }
-}
-
-/// The distances of points from 0.
-fn distance(re: &Proxy, im: &Proxy) -> Result<Proxy> {
-    re.sqr()?.add(&im.sqr()?)?.sqrt()
 }
 
 /// A linear map along one axis: the first `n` of the elements, zeros behind them if they are fewer; their transform;
