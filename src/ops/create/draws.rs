@@ -132,7 +132,12 @@ impl Proxy {
     #[track_caller]
     pub fn bernoulli(&self) -> Result<Proxy> {
         let op = "bernoulli";
-        composite(Call::here(op), self, &mut || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
+        composite(Call::here(op), self, &mut || {
+            let dtype = check::float(op, self.dtype())?;
+            // Halves are compared as singles: a draw rounded to theirs is as large as a chance too often.
+            let chances = self.aside()?.to_dtype(if dtype == DType::F64 { dtype } else { DType::F32 })?;
+            chances.rand_like(0.0, 1.0)?.lt(&chances)?.to_dtype(dtype)
+        })
     }
 
     /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts
