@@ -2,6 +2,7 @@
 
 use crate::base::call::Call;
 use crate::nn::{init, module::ModuleT, var_builder::VarBuilder};
+use crate::ops::call::compose::in_single;
 use crate::{Error, Result, Shape, Tensor, Var, no_grad};
 
 /// What a [`BatchNorm`] does.
@@ -189,17 +190,21 @@ impl BatchNorm {
         }
         let mut statistics = None;
         let y = x.compose("batch_norm", || {
-            let mean = x.mean_keepdim(axes)?;
-            let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
-            let variance = centred.sqr()?.mean_keepdim(axes)?;
-            statistics = Some(no_grad(|| {
-                let mean =
-                    if self.remove_mean { Some(moved(&self.running_mean, &mean, self.momentum, 1.0)?) } else { None };
-                let unbiased = || count as f64 / (count - 1) as f64;
-                let move_variance = || moved(&self.running_var, &variance, self.momentum, unbiased());
-                Ok::<_, Error>((mean, (count > 1).then(move_variance).transpose()?))
-            })?);
-            self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, dims)
+            // The squares of halves may be none of theirs, and their mean, rounded, is far from it.
+            let even = in_single(x, |x| {
+                let mean = x.mean_keepdim(axes)?;
+                let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
+                let variance = centred.sqr()?.mean_keepdim(axes)?;
+                statistics = Some(no_grad(|| {
+                    let moved_mean = || moved(&self.running_mean, &mean, self.momentum, 1.0);
+                    let unbiased = || count as f64 / (count - 1) as f64;
+                    let moved_variance = || moved(&self.running_var, &variance, self.momentum, unbiased());
+                    let mean = self.remove_mean.then(moved_mean).transpose()?;
+                    Ok::<_, Error>((mean, (count > 1).then(moved_variance).transpose()?))
+                })?);
+                centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)
+            })?;
+            self.scaled(even, dims)
         })?;
         match statistics.map_or(Ok(()), |(mean, variance)| self.follow([mean, variance])) {
             Ok(()) => Ok(y),
@@ -229,11 +234,12 @@ impl BatchNorm {
     }
 }
 
-/// What a running statistic becomes, moved towards that of the batch.
+/// What a running statistic becomes, moved towards that of the batch, which of halves is in f32.
 #[track_caller]
 fn moved(running: &Var, batch: &Tensor, share: f64, by: f64) -> Result<Tensor> {
     let batch = batch.reshape(running.dims())?.affine(share * by, 0.0)?;
-    running.as_detached_tensor().affine(1.0 - share, 0.0)?.add(&batch)
+    let old = running.as_detached_tensor().to_dtype(batch.dtype())?;
+    old.affine(1.0 - share, 0.0)?.add(&batch)?.to_dtype(running.dtype())
 }
 
 impl ModuleT for BatchNorm {

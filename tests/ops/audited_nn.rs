@@ -3,7 +3,7 @@
 
 use ndgc::nn::attention::{AttnMask, flash_attn, flash_attn_varlen_cpu};
 use ndgc::nn::kv_cache::{Cache, InterleavedKvCache, KvCache, RotatingKvCache};
-use ndgc::nn::{self, AdamConfig, ModuleT, StepRule, loss};
+use ndgc::nn::{self, AdamConfig, Module, ModuleT, StepRule, loss};
 use ndgc::quantized::QMatMul;
 use ndgc::{DType, Device, Error, NdManager, PadMode, Tensor, TensorExt, TensorIndexer, Var, gc};
 
@@ -44,6 +44,34 @@ fn a_batch_norm_of_one_value_a_channel_leaves_the_running_variance() {
         assert_eq!(statistics(), [[0.1, 0.1], [1., 1.]]);
         norm.forward_train(&f64s(device, &[1., 2., 3., 5.], (1, 2, 2))).unwrap();
         assert!(values::<f64>(norm.running_var()).iter().all(|x| x.is_finite()));
+    });
+}
+
+/// Of bf16 there is no 1001, which is their mean; of f16 no square of 300.
+#[test]
+fn norms_of_halves_take_off_the_mean_that_there_is() {
+    each(|device| {
+        let cases = [
+            (DType::BF16, [1000f32, 1000., 1000., 1004.], [-0.577, -0.577, -0.577, 1.732], [100.1, 1.3]),
+            (DType::F16, [-300., 300., -300., 300.], [-1., 1., -1., 1.], [0., 12_000.9]),
+        ];
+        for (dtype, data, want, statistics) in cases {
+            let near = |got: &Tensor, want: &[f64], what: &str| {
+                assert_eq!(got.dtype(), dtype, "{what}");
+                let got = values::<f64>(&got.to_dtype(DType::F64).unwrap());
+                let near = got.iter().zip(want).all(|(g, w)| (g - w).abs() < 0.01 * (1. + w.abs()));
+                assert!(near && got.len() == want.len(), "{what} of {dtype}: {got:?}, not {want:?}");
+            };
+            let x = f32s(device, &data).to_dtype(dtype).unwrap();
+            let layer = nn::LayerNorm::new_no_bias(x.ones_like().unwrap(), 1e-5);
+            near(&layer.forward(&x).unwrap(), &want, "layer norm");
+            let [zero, one] = [0f32, 1.].map(|start| f32s(device, &[start]).to_dtype(dtype).unwrap());
+            let norm = nn::BatchNorm::new_no_bias(1, zero, one, 1e-5).unwrap();
+            let rows = x.reshape((4, 1)).unwrap();
+            near(&norm.forward_train(&rows).unwrap().reshape(4).unwrap(), &want, "batch norm");
+            near(norm.running_mean(), &statistics[..1], "running mean");
+            near(norm.running_var(), &statistics[1..], "running variance");
+        }
     });
 }
 
