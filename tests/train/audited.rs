@@ -380,6 +380,33 @@ fn gradients_and_weights_of_halves_have_a_length() {
     });
 }
 
+/// Of bf16 there is no 1001, which is their mean; of f16 no square of 300.
+#[test]
+fn batch_normalization_of_halves_takes_off_the_mean_that_there_is() {
+    both(|| {
+        let cases = [
+            (DType::BF16, [1000., 1000., 1000., 1004.], [-0.577, -0.577, -0.577, 1.732], 1.2f64),
+            (DType::F16, [-300., 300., -300., 300.], [-1., 1., -1., 1.], 9000.9),
+        ];
+        for (dtype, data, wanted, variance) in cases {
+            let var = |start: f64| Var::from_tensor(&of(&[start], &[1]).to_dtype(dtype).unwrap()).unwrap();
+            let (params, mgr) = ([1., 0., 0., 0.].map(var), LayerWorkspaceMgr::no_workspaces_immutable());
+            let x = of(&data, &[4, 1]).to_dtype(dtype).unwrap();
+            let y = BatchNormalization::new().activate(&x, &Pass::alone(&params, true, &mgr)).unwrap();
+            assert_eq!(y.dtype(), dtype);
+            near(&values(&y), &wanted, 0.01, &format!("{dtype}"));
+            let deviation = values(&params[3].as_detached_tensor());
+            near(&deviation, &[variance.log10() / 2.], 0.01, &format!("log10stdev of {dtype}"));
+        }
+        // A deviation of 300, outside of training.
+        let var = |start: f64| Var::from_tensor(&of(&[start], &[1]).to_dtype(DType::F16).unwrap()).unwrap();
+        let (params, mgr) = ([1., 0., 0., 300f64.log10()].map(var), LayerWorkspaceMgr::no_workspaces_immutable());
+        let x = of(&[-300., 300.], &[2, 1]).to_dtype(DType::F16).unwrap();
+        let y = BatchNormalization::new().activate(&x, &Pass::alone(&params, false, &mgr)).unwrap();
+        near(&values(&y), &[-1., 1.], 0.01, "outside of training");
+    });
+}
+
 #[test]
 fn a_batch_of_no_example_leaves_running_means_alone() {
     both(|| {

@@ -54,7 +54,7 @@ pub(super) fn number(array: &Tensor) -> Result<f64> {
 }
 
 /// An array whose squares and sums a half float may have no number for: f16 ends at 65504.
-fn wide(array: &Tensor) -> Result<Tensor> {
+pub(super) fn wide(array: &Tensor) -> Result<Tensor> {
     match array.dtype() {
         DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
         _ => Ok(array.clone()),

@@ -6,6 +6,7 @@ use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass};
+use super::super::regularization::wide;
 
 /// Rows, series or images.
 fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
@@ -42,14 +43,17 @@ impl BatchNormalization {
         self
     }
 
-    /// A step of the running means, `mean` and `log10stdev`, towards those of a batch.
+    /// A step of the running means, `mean` and `log10stdev`, towards those of a batch, which of halves are in f32.
     fn follow(&self, mean: &Tensor, variance: &Tensor, pass: &Pass<'_>) -> Result<()> {
         let (keep, features) = (self.decay, mean.elem_count());
         let share = |batch: &Tensor| batch.reshape(features)?.affine(1.0 - keep, 0.0);
-        pass.update_state(2, |running| running.affine(keep, 0.0)?.add(&share(mean)?))?;
+        pass.update_state(2, |running| {
+            wide(running)?.affine(keep, 0.0)?.add(&share(mean)?)?.to_dtype(running.dtype())
+        })?;
         pass.update_state(3, |log| {
-            let running = log.affine(2.0 * LN_10, 0.0)?.exp()?;
-            running.affine(keep, 0.0)?.add(&share(variance)?)?.log()?.affine(0.5 / LN_10, 0.0)
+            let running = wide(log)?.affine(2.0 * LN_10, 0.0)?.exp()?;
+            let running = running.affine(keep, 0.0)?.add(&share(variance)?)?;
+            running.log()?.affine(0.5 / LN_10, 0.0)?.to_dtype(log.dtype())
         })
     }
 }
@@ -82,26 +86,28 @@ impl Layer for BatchNormalization {
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         check_rank("batch_normalization", x)?;
         let (gamma, beta) = (pass.param(0)?, pass.param(1)?);
-        let wide = Shape::from(&[1, gamma.elem_count(), 1, 1][..x.rank()]);
+        let by_feature = Shape::from(&[1, gamma.elem_count(), 1, 1][..x.rank()]);
         let axes = &[0, 2, 3][..x.rank() - 1];
         let scaled = |x: Tensor| -> Result<Tensor> {
-            let x = x.broadcast_mul(&gamma.reshape(wide)?)?;
-            pass.result(|| x.broadcast_add(&beta.reshape(wide)?))
+            let x = x.broadcast_mul(&gamma.reshape(by_feature)?)?;
+            pass.result(|| x.broadcast_add(&beta.reshape(by_feature)?))
         };
+        // The squares of halves may be none of theirs, and their mean, rounded, is far from it.
+        let all = wide(x)?;
         if !pass.is_training() {
-            let mean = pass.param(2)?.as_detached_tensor().reshape(wide)?;
-            let variance = pass.param(3)?.as_detached_tensor().affine(2.0 * LN_10, 0.0)?.exp()?;
-            let root = variance.affine(1.0, self.epsilon)?.sqrt()?.reshape(wide)?;
-            return scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?);
+            let mean = wide(&pass.param(2)?.as_detached_tensor())?.reshape(by_feature)?;
+            let variance = wide(&pass.param(3)?.as_detached_tensor())?.affine(2.0 * LN_10, 0.0)?.exp()?;
+            let root = variance.affine(1.0, self.epsilon)?.sqrt()?.reshape(by_feature)?;
+            return scaled(all.broadcast_sub(&mean)?.broadcast_div(&root)?.to_dtype(x.dtype())?);
         }
-        let mean = x.mean_keepdim(axes)?;
-        let centred = x.broadcast_sub(&mean)?;
+        let mean = all.mean_keepdim(axes)?;
+        let centred = all.broadcast_sub(&mean)?;
         let variance = centred.sqr()?.mean_keepdim(axes)?;
         if x.elem_count() > 0 {
             // Those of nothing are NaN, for good.
             no_grad(|| self.follow(&mean, &variance, pass))?;
         }
-        scaled(centred.broadcast_div(&variance.affine(1.0, self.epsilon)?.sqrt()?)?)
+        scaled(centred.broadcast_div(&variance.affine(1.0, self.epsilon)?.sqrt()?)?.to_dtype(x.dtype())?)
     }
 }
 
