@@ -128,6 +128,24 @@ fn a_norm_of_zeros_has_a_gradient_of_zero() {
     });
 }
 
+/// Outputs of 0, as ReLU and biases of 0 leave them: the slope of a root is infinite there, and that of a sign 0.
+#[test]
+fn gradients_of_outputs_of_zero_are_numbers_that_lead_on() {
+    both(|| {
+        let (z, labels) = (of(&[0., 0., 3., 4.], &[2, 2]), of(&[1., 0., 1., 0.], &[2, 2]));
+        let [scores, grads] = scored(Loss::CosineProximity, Activation::Identity, &z, &labels, None);
+        close(&scores, &[0., -0.6], "cosines");
+        close(&grads[2..], &[-0.128, 0.096], "gradients of a cosine");
+        assert!(grads.iter().all(|x| x.is_finite()), "{grads:?}");
+
+        let x = Var::from_tensor(&of(&[0., 1e-14, -1e-14], &[1, 3])).unwrap();
+        let y = Activation::RationalTanh.forward(&x).unwrap();
+        assert_eq!(values(&y)[0], 0.);
+        let grads = y.sum_all().unwrap().backward().unwrap();
+        close(&values(grads.get(&x).unwrap()), &[1.7159 * 2. / 3.; 3], "slopes of the rational tanh");
+    });
+}
+
 #[test]
 fn nothing_is_pooled_to_zero() {
     both(|| {

@@ -103,7 +103,9 @@ fn rational_tanh(x: &Tensor) -> Result<Tensor> {
     x.compose("rational_tanh", || {
         let y = x.affine(2.0 / 3.0, 0.0)?;
         let square = y.sqr()?;
-        let sum = square.sqr()?.affine(1.41645, 1.0)?.add(&square)?.add(&y.abs()?)?;
-        y.sign()?.mul(&sum.recip()?.affine(-1.7159, 1.7159)?)
+        // That of 0 is 1: by a sign of 0 the slope there, where the function is steepest, would be 0.
+        let sign = y.ge(0f64)?.to_dtype(y.dtype())?.affine(2.0, -1.0)?;
+        let sum = square.sqr()?.affine(1.41645, 1.0)?.add(&square)?.add(&y.mul(&sign)?)?;
+        sign.mul(&sum.recip()?.affine(-1.7159, 1.7159)?)
     })
 }

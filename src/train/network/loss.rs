@@ -214,9 +214,10 @@ fn log_of(z: &Tensor, activation: Activation) -> Result<Tensor> {
     }
 }
 
-/// `-y.labels / (|y| |labels|)` along axis 1, which becomes 1.
+/// `-y.labels / (|y| |labels|)` along axis 1, which becomes 1. The gradient of zeros is a number: that of their length
+/// is 0.
 fn cosine(y: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    let length = |array: &Tensor| array.sqr()?.sum_keepdim(1)?.sqrt()?.clamp(1e-8, f64::INFINITY);
+    let length = |array: &Tensor| array.norm_dim(2.0, 1)?.unsqueeze(1)?.clamp(1e-8, f64::INFINITY);
     y.mul(labels)?.sum_keepdim(1)?.div(&length(y)?.mul(&length(labels)?)?)?.neg()
 }
 
