@@ -75,6 +75,25 @@ fn norms_of_halves_take_off_the_mean_that_there_is() {
     });
 }
 
+/// The products of these queries and keys are 115,200, before they are scaled: f16 ends at 65,504.
+#[test]
+fn attention_of_halves_has_scores_beyond_their_numbers() {
+    each(|device| {
+        let of = |data: &[f32]| f32s(device, data).to_dtype(DType::F16).unwrap();
+        let keys = of(&[30., -30.]).reshape((1, 1, 2, 1)).unwrap().broadcast_as((1, 1, 2, 128)).unwrap();
+        let (queries, numbers) = (keys.copy().unwrap(), of(&[1., 5.]).reshape((1, 1, 2, 1)).unwrap());
+        let scale = 1. / 128f64.sqrt();
+        for mask in [None, Some(of(&[0., 0.]))] {
+            let y = queries.sdpa(&keys, &numbers, mask.as_ref(), false, scale, 1.).unwrap();
+            assert_eq!(y.dtype(), DType::F16);
+            assert_eq!(values::<f32>(&y.to_dtype(DType::F32).unwrap()), [1., 5.]);
+        }
+        let singles = numbers.to_dtype(DType::F32).unwrap();
+        let found = error(queries.sdpa(&keys, &singles, None, false, scale, 1.));
+        assert!(matches!(found, Error::DTypeMismatch { op: "sdpa", .. }), "{found}");
+    });
+}
+
 #[test]
 fn a_step_before_the_first_is_refused() {
     each(|device| {

@@ -56,6 +56,14 @@ pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> R
     }
 }
 
+/// An array, of halves as f32: a further operand of what [`in_single`] runs.
+pub(crate) fn single(x: &Proxy) -> Result<Proxy> {
+    match x.dtype() {
+        DType::F8E4M3 | DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        _ => check::same("single", x),
+    }
+}
+
 /// The axes named, as a list, and the number of elements along them together.
 pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, call: impl Into<Asked>) -> Result<(Few, usize)> {
     let shape = *x.shape();

@@ -13,7 +13,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, number, wrong_shape},
+        compose::{argument, composite, in_single, number, single, wrong_shape},
         exec::{launch, map1},
         inplace::InPlace,
     },
@@ -105,24 +105,33 @@ fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: &Attention<'_>) -
     if groups == 0 || !heads.is_multiple_of(groups) {
         return argument(call, "heads of the keys", groups, "a divisor of the heads of the queries");
     }
+    for other in [Some(k), Some(v), ask.mask].into_iter().flatten() {
+        if other.dtype() != q.dtype() {
+            return Err(Error::dtype_mismatch(call, q.dtype(), other.dtype()));
+        }
+    }
     // Heads that share keys are taken as further rows, so that no key is repeated.
     let shared = heads / groups * rows;
-    let scores = q.reshape((batch, groups, shared, width))?.matmul(&k.t()?)?.affine(ask.scale, 0.0)?;
-    let mut scores = scores.reshape((batch, heads, rows, columns))?;
-    if ask.softcapping != 1.0 {
-        scores = scores.affine(1.0 / ask.softcapping, 0.0)?.tanh()?.affine(ask.softcapping, 0.0)?;
-    }
-    if let Some(mask) = ask.mask {
-        scores = scores.add(&mask.broadcast_as(*scores.shape())?)?;
-    }
-    if ask.causal {
-        let ones = number(&scores, 1.0, call.site)?.broadcast_as((rows, columns))?;
-        let past = ones.ext_tril(columns as i64 - rows as i64)?;
-        let future = past.broadcast_eq(&number(&scores, 0.0, call.site)?)?;
-        scores = scores.ext_masked_fill(&future, f64::NEG_INFINITY)?;
-    }
-    let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
-    weights.matmul(v)?.reshape((batch, heads, rows, depth))
+    // The products of halves, before they are scaled, may be none of theirs.
+    in_single(q, |q| {
+        let (k, v) = (single(k)?, single(v)?);
+        let scores = q.reshape((batch, groups, shared, width))?.matmul(&k.t()?)?.affine(ask.scale, 0.0)?;
+        let mut scores = scores.reshape((batch, heads, rows, columns))?;
+        if ask.softcapping != 1.0 {
+            scores = scores.affine(1.0 / ask.softcapping, 0.0)?.tanh()?.affine(ask.softcapping, 0.0)?;
+        }
+        if let Some(mask) = ask.mask {
+            scores = scores.add(&single(mask)?.broadcast_as(*scores.shape())?)?;
+        }
+        if ask.causal {
+            let ones = number(&scores, 1.0, call.site)?.broadcast_as((rows, columns))?;
+            let past = ones.ext_tril(columns as i64 - rows as i64)?;
+            let future = past.broadcast_eq(&number(&scores, 0.0, call.site)?)?;
+            scores = scores.ext_masked_fill(&future, f64::NEG_INFINITY)?;
+        }
+        let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
+        weights.matmul(&v)?.reshape((batch, heads, rows, depth))
+    })
 }
 
 /// # Networks: activations, dropout, attention
@@ -249,7 +258,7 @@ impl Proxy {
     /// Attention: queries `[batch, heads, rows, width]`, keys `[batch, groups, columns, width]`, values `[batch,
     /// groups, columns, depth]` to `[batch, heads, rows, depth]`; the groups divide the heads. `mask` is added to the
     /// scores (broadcast); `causal`: each row sees the columns up to its own, counted from the end; `softcapping` other
-    /// than 1 bounds the scores by a tanh. With gradients of all.
+    /// than 1 bounds the scores by a tanh. Of halves, scores and weights are f32. With gradients of all.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};
@@ -262,7 +271,8 @@ impl Proxy {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::Argument`]; as [`Proxy::matmul`].
+    /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::Argument`]; as
+    /// [`Proxy::matmul`].
     #[track_caller]
     pub fn sdpa(
         &self,
