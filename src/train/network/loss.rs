@@ -3,6 +3,7 @@
 use ndgc::{DType, Error, Result, Tensor, TensorExt};
 
 use super::activation::Activation;
+use super::regularization::wide;
 
 /// Where doubles begin to have gaps.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
@@ -70,6 +71,9 @@ impl Loss {
     #[track_caller]
     pub fn scores(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         z.compose("loss", || {
+            // Halves as singles: f16 has no 1e-10 and no 1 - 1e-5, by which formulas keep away from the logarithm of 0.
+            let single = wide(z)?;
+            let (dtype, z) = (z.dtype(), &single);
             let labels = self.labels_beside(labels, z)?;
             let elements = match mask {
                 None => self.elements(z, activation, &labels)?,
@@ -79,7 +83,8 @@ impl Loss {
                     self.elements(&z, activation, &labels)?.broadcast_mul(&mask)?
                 }
             };
-            if elements.rank() == 1 { Ok(elements) } else { elements.flatten_from(1)?.sum(1) }
+            let scores = if elements.rank() == 1 { elements } else { elements.flatten_from(1)?.sum(1)? };
+            scores.to_dtype(dtype)
         })
     }
 
