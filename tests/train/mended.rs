@@ -3,9 +3,9 @@
 
 use ndgc::train::{
     Activation, DataSet, Dense, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration, Examples,
-    GlobalPooling, IEvaluation, InputType, LastTimeStep, Layer, LayerWorkspaceMgr, ListDataIterator,
-    ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, Pass, PoolingType,
-    RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling,
+    GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer, LayerWorkspaceMgr,
+    ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer,
+    Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig};
 use serde_json::{Value, json};
@@ -158,6 +158,36 @@ fn losses_of_halves_are_numbers_where_answers_are_sure() {
                 assert!(scores[0].abs() < 1e-2 && grads == [0., 0.], "{loss:?} of {dtype}: {scores:?}, {grads:?}");
             }
         }
+    });
+}
+
+/// The square of 300 and the sum of 2000 times 100 are none of the numbers of f16.
+#[test]
+fn halves_are_pooled_and_brought_to_length_one_by_way_of_larger_numbers() {
+    both(|| {
+        let half = |all: &[f64], dims: &[usize]| of(all, dims).to_dtype(DType::F16).unwrap();
+        let near = |found: &Tensor, wanted: &[f64], what: &str| {
+            assert_eq!(found.dtype(), DType::F16, "{what}");
+            let found = values(found);
+            let near = found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs());
+            assert!(near && found.len() == wanted.len(), "{what}: {found:?}, and not {wanted:?}");
+        };
+        let rows = half(&[300., 400., 0., 0.], &[2, 2]);
+        near(&L2NormalizeVertex.forward(&[&rows]).unwrap(), &[0.6, 0.8, 0., 0.], "lengths");
+
+        let mgr = LayerWorkspaceMgr::no_workspaces_immutable();
+        let pool = |kind, x: &Tensor, mask: Option<&Tensor>| {
+            GlobalPooling(kind).activate(x, &Pass::alone(&[], false, &mgr).with_mask(mask)).unwrap()
+        };
+        let (series, mask) = (rows.reshape((1, 2, 2)).unwrap(), of(&[1., 1.], &[1, 2]));
+        let image = rows.reshape((1, 1, 2, 2)).unwrap();
+        let norm = PoolingType::PNorm(2.);
+        near(&pool(norm, &series, None), &[500., 0.], "norms");
+        near(&pool(norm, &series, Some(&mask)), &[500., 0.], "norms under a mask");
+        let windows = Subsampling::new(norm, (2, 2)).activate(&image, &Pass::alone(&[], false, &mgr)).unwrap();
+        near(&windows, &[500.], "norms of windows");
+        let (long, all) = (half(&[100.; 2000], &[1, 1, 2000]), of(&[1.; 2000], &[1, 2000]));
+        near(&pool(PoolingType::Avg, &long, Some(&all)), &[100.], "means under a mask");
     });
 }
 

@@ -5,6 +5,7 @@ use ndgc::{Result, Tensor, TensorExt};
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
+use super::super::regularization::wide;
 use super::recurrent::mask_of_steps;
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
@@ -138,7 +139,11 @@ impl PoolingType {
         match self {
             PoolingType::Max | PoolingType::Avg => mean(x),
             PoolingType::Sum => mean(x)?.affine(count, 0.0),
-            PoolingType::PNorm(p) => root(&mean(&x.abs()?.powf(p)?)?.affine(count, 0.0)?, p),
+            PoolingType::PNorm(p) => {
+                // Powers of halves may be none of theirs.
+                let powers = wide(x)?.abs()?.powf(p)?;
+                root(&mean(&powers)?.affine(count, 0.0)?, p)?.to_dtype(x.dtype())
+            }
         }
     }
 }
@@ -236,10 +241,16 @@ impl Layer for GlobalPooling {
                     largest.masked_fill(&left_out.min(2)?, 0.0)
                 }
                 PoolingType::Avg => {
-                    x.broadcast_mul(&mask)?.sum(2)?.broadcast_div(&mask.sum(2)?.clamp(1.0, f64::INFINITY)?)
+                    // Sums of halves, and counts, may be none of theirs.
+                    let (numbers, mask) = (wide(x)?, wide(&mask)?);
+                    let count = mask.sum(2)?.clamp(1.0, f64::INFINITY)?;
+                    numbers.broadcast_mul(&mask)?.sum(2)?.broadcast_div(&count)?.to_dtype(x.dtype())
                 }
                 PoolingType::Sum => x.broadcast_mul(&mask)?.sum(2),
-                PoolingType::PNorm(p) => root(&x.abs()?.powf(p)?.broadcast_mul(&mask)?.sum(2)?, p),
+                PoolingType::PNorm(p) => {
+                    let powers = wide(x)?.abs()?.powf(p)?.broadcast_mul(&wide(&mask)?)?;
+                    root(&powers.sum(2)?, p)?.to_dtype(x.dtype())
+                }
             })
         })
     }
