@@ -146,6 +146,24 @@ fn gradients_of_outputs_of_zero_are_numbers_that_lead_on() {
     });
 }
 
+/// Their answers are logarithms of probabilities, and below 0: the logarithm of these, kept away from that of 0, was the
+/// same for all.
+#[test]
+fn classes_may_have_logarithms_of_probabilities() {
+    both(|| {
+        let (z, rows) = (numbers(&[3, 4]), one_hot(&[3, 4]));
+        let classes = rows.argmax(1).unwrap();
+        for (loss, labels) in
+            [(Loss::Mcxent, &rows), (Loss::NegativeLogLikelihood, &rows), (Loss::SparseMcxent, &classes)]
+        {
+            let wanted = scored(loss, Activation::Softmax, &z, labels, None);
+            let found = scored(loss, Activation::LogSoftmax, &z, labels, None);
+            close(&found[0], &wanted[0], "scores");
+            close(&found[1], &wanted[1], "gradients");
+        }
+    });
+}
+
 /// Sure and right answers: f16 has no numbers as near to 0 and 1 as formulas keep.
 #[test]
 fn losses_of_halves_are_numbers_where_answers_are_sure() {

@@ -24,7 +24,8 @@ const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
-    /// Cross entropy of classes: `-sum(labels log p)`, for labels that are probabilities (one-hot rows).
+    /// Cross entropy of classes: `-sum(labels log p)`, for labels that are probabilities (one-hot rows). The answers of
+    /// [`Activation::LogSoftmax`] are taken for `log p`.
     #[default]
     Mcxent,
     /// The same, for labels that are numbers of classes: `[n]` or `[n, 1]`, of series `[n, t]` or `[n, 1, t]`.
@@ -211,10 +212,11 @@ pub(super) fn indices(op: &'static str, given: &Tensor) -> Result<Tensor> {
     given.to_dtype(DType::I64)?.contiguous()
 }
 
-/// The logarithm of an activation; of a softmax without overflow, and of others as DL4J has it, away from 0.
+/// The logarithm of an activation; of a softmax without overflow, also where the answer is that logarithm already, and
+/// of others as DL4J has it, away from 0.
 fn log_of(z: &Tensor, activation: Activation) -> Result<Tensor> {
     match activation {
-        Activation::Softmax => z.log_softmax(1),
+        Activation::Softmax | Activation::LogSoftmax => z.log_softmax(1),
         other => other.forward(z)?.clamp(1e-10, f64::INFINITY)?.log(),
     }
 }
