@@ -295,7 +295,8 @@ macro_rules! for_each_binary {
                 { |x, y| x.rem(y) => "rem(x, y)" }
                 { |g| Ok(g.clone()) }
                 { |g, x, y| g.mul(&x.broadcast_floor_div(y)?)?.neg() }
-            /// The quotient rounded down to a whole number. Integer division by 0 gives 0. Its gradients are 0.
+            /// The quotient rounded down to a whole number. Integer division by 0 gives 0. Of an infinite x it is
+            /// infinite, where NumPy and PyTorch have NaN. Its gradients are 0.
             FloorDiv [floor_div broadcast_floor_div floor_div_ floor_div_into broadcast_floor_div_into] number
                 { |x, y| x.floor_div(y) => "floor_div(x, y)" }
                 { |g| g.zeros_like() }
