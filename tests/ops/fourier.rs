@@ -179,7 +179,7 @@ fn a_distance_of_zero_has_a_gradient_of_zero() {
 fn distances_of_large_and_of_small_numbers_are_what_they_are() {
     each(|device| {
         for size in [1e30f32, 1e-30] {
-            let of = |part: f32| Var::new(&[part * size], device).unwrap();
+            let of = |part: f32| Var::new([part * size], device).unwrap();
             let (re, im) = (of(3.), of(-4.));
             let y = Complex::new(re.as_tensor().clone(), im.as_tensor().clone()).unwrap().abs().unwrap();
             let near = |got: f32, want: f32| assert!((got / want - 1.).abs() < 1e-5, "{got}, not {want}");
