@@ -222,13 +222,13 @@ pub(crate) fn retain(number: u32) {
 pub(crate) fn release(number: u32) {
     let mut at = number;
     // A node that ends refers to the one above no more.
-    while let Some(above) = let_go(at) {
+    while let Some(above) = release_one(at) {
         at = above;
     }
 }
 
 /// As [`release`], of this node alone: the node above, if this one ended.
-fn let_go(number: u32) -> Option<u32> {
+fn release_one(number: u32) -> Option<u32> {
     // AcqRel: pairs with itself in the others: the last one comes after them.
     if number == 0 || node(number).refs.fetch_sub(1, Ordering::AcqRel) % LIFE != 1 {
         return None;
@@ -256,8 +256,8 @@ fn ended_if_free(number: u32, life: u64) -> Option<u32> {
     let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
     let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
     let refs = life / LIFE * LIFE;
-    // AcqRel: pairs with `let_go` and with itself: who ends the node comes after all who used it, and of several, and
-    // of those that come too late, it picks one.
+    // AcqRel: pairs with `release_one` and with itself: who ends the node comes after all who used it, and of several,
+    // and of those that come too late, it picks one.
     if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         return Some(end(number));
     }
@@ -293,9 +293,9 @@ pub(crate) fn common(a: u32, b: u32) -> u32 {
     above.find(|(one, other)| one == other).map_or(0, |(found, _)| found)
 }
 
-/// What [`charge`] or [`count_array`] has to tell when it is settled, which it mostly has not.
+/// What [`charge`] or [`count_array`] has to record when it is settled: mostly nothing.
 #[derive(Debug, Default)]
-struct Told {
+struct Deferred {
     /// Numbers that were never as high: they were that when all have granted it.
     risen: Vec<(&'static Meter, u64)>,
     /// Nodes whose soft limit it passed.
@@ -306,25 +306,25 @@ struct Told {
 
 /// In a box, so that a charge is as small as can be.
 #[derive(Debug, Default)]
-struct Rare(Option<Box<Told>>);
+struct Rare(Option<Box<Deferred>>);
 
 impl Rare {
     #[cold]
     #[inline(never)]
-    fn told(&mut self) -> &mut Told {
+    fn deferred(&mut self) -> &mut Deferred {
         self.0.get_or_insert_default()
     }
 
     /// Everybody has granted it.
     #[inline(always)]
     fn settle(self) {
-        if let Some(told) = self.0 {
-            told.settle();
+        if let Some(deferred) = self.0 {
+            deferred.settle();
         }
     }
 }
 
-impl Told {
+impl Deferred {
     #[cold]
     fn settle(self) {
         for (meter, now) in self.risen {
@@ -355,7 +355,7 @@ impl Charge {
     /// Whether it passed a soft limit.
     #[inline(always)]
     pub(crate) fn is_above_soft(&self) -> bool {
-        self.rare.0.as_ref().is_some_and(|told| !told.passed.is_empty())
+        self.rare.0.as_ref().is_some_and(|deferred| !deferred.passed.is_empty())
     }
 
     /// There are the bytes. The node that they are charged to, or 0.
@@ -370,7 +370,7 @@ impl Charge {
     #[cold]
     pub(crate) fn revoke(self) {
         // Without a box: this may be where there is no memory.
-        let drawn = self.rare.0.map_or_else(Vec::new, |told| told.drawn);
+        let drawn = self.rare.0.map_or_else(Vec::new, |deferred| deferred.drawn);
         let (mut left, mut free, mut drawn) = (self.bytes, 0, drawn.into_iter().peekable());
         for at in path(self.number, 0) {
             if let Some((_, some)) = drawn.next_if(|&(number, _)| number == at) {
@@ -473,11 +473,11 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
             refusal
         })?;
         if of.bytes.rises_to(before + left) {
-            rare.told().risen.push((&of.bytes, before + left));
+            rare.deferred().risen.push((&of.bytes, before + left));
         }
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
-            rare.told().passed.push(at);
+            rare.deferred().passed.push(at);
         }
         at = parent_of(at);
         if at == end || at == 0 {
@@ -485,7 +485,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
         }
     }
     if !drawn.is_empty() {
-        rare.told().drawn = drawn.iter().map(|draw| (draw.node, draw.bytes)).collect();
+        rare.deferred().drawn = drawn.iter().map(|draw| (draw.node, draw.bytes)).collect();
     }
     Ok(Charge { number, bytes, rare })
 }
@@ -526,7 +526,7 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
 fn free_bytes(of: &Node, number: u32, bytes: u64) {
     // Relaxed: as long as bytes are charged to it, it does not end.
     let life = of.refs.load(Ordering::Relaxed);
-    // SeqCst: pairs with `let_go`, and as Release with the Acquire in `Meter::read`.
+    // SeqCst: pairs with `release_one`, and as Release with the Acquire in `Meter::read`.
     of.bytes.freed.fetch_add(bytes, Ordering::SeqCst);
     // SeqCst: as in `end_if_free`, which looks again.
     if of.bytes.charged.load(Ordering::SeqCst) & CLOSED != 0 {
@@ -603,7 +603,7 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
     while at != end && at != 0 {
         let of = node(at);
         match of.arrays.add(1, forced) {
-            Ok(before) if of.arrays.rises_to(before + 1) => rare.told().risen.push((&of.arrays, before + 1)),
+            Ok(before) if of.arrays.rises_to(before + 1) => rare.deferred().risen.push((&of.arrays, before + 1)),
             Ok(_) => {}
             Err(used) => {
                 let refusal = refused(at, used, 1, true);
