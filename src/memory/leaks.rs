@@ -150,7 +150,7 @@ fn are_wanted() -> bool {
 }
 
 /// Says what ends now, if the program wants that.
-pub(super) fn tell(report: impl FnOnce() -> LeakReport) {
+pub(super) fn report_if_wanted(report: impl FnOnce() -> LeakReport) {
     if !cfg!(debug_assertions) || !are_wanted() {
         return;
     }

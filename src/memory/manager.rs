@@ -551,7 +551,7 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
         trace::note_closed(manager.key(), manager.given_name(), manager.uuid());
     }
     if let Some((0, _)) = mine.first() {
-        leaks::tell(|| {
+        leaks::report_if_wanted(|| {
             with_context(reclaim::drain_all);
             let managers: Vec<_> = mine.iter().map(|(_, manager)| ManagerInfo(Arc::clone(manager))).collect();
             ending(inner, managers.len() - 1, &managers)

@@ -494,7 +494,7 @@ impl Storage {
             match part {
                 Some(part) => context.workspaces.request_ended(part, marks),
                 None if marks == FREE => {}
-                None => tell_end(index, marks),
+                None => notify_end(index, marks),
             }
         }
         context.storages.put(index, &CELLS);
@@ -515,10 +515,10 @@ pub(crate) fn flush(context: &ThreadContext) {
     context.storages.empty(&CELLS);
 }
 
-/// Tells of the end of a storage who was told of its begin.
+/// Notifies of the end of a storage whom its begin was noted with: the budget that pays, and the trace.
 #[cold]
 #[inline(never)]
-fn tell_end(id: u32, marks: u32) {
+fn notify_end(id: u32, marks: u32) {
     let payer = marks & !TRACED;
     if payer != 0 && payer < PLANNED {
         budget::discharge(payer, bytes_of(id));
