@@ -100,7 +100,7 @@ impl Network {
         self.update(&mut gradients)?;
         drop((gradients, step, features));
         (self.score, self.iteration) = (score + penalties, self.iteration.saturating_add(1));
-        self.tell(|listener, net| listener.iteration_done(net))?;
+        self.notify_listeners(|listener, net| listener.iteration_done(net))?;
         Ok(self.score)
     }
 
@@ -135,12 +135,12 @@ impl Network {
     }
 
     pub(crate) fn begin_epoch(&mut self) -> Result<()> {
-        self.tell(|listener, net| listener.on_epoch_start(net))
+        self.notify_listeners(|listener, net| listener.on_epoch_start(net))
     }
 
     pub(crate) fn end_epoch(&mut self) -> Result<()> {
         self.epoch = self.epoch.saturating_add(1);
-        self.tell(|listener, net| listener.on_epoch_end(net))
+        self.notify_listeners(|listener, net| listener.on_epoch_end(net))
     }
 
     /// So many passes over the batches.
@@ -242,19 +242,19 @@ impl Network {
         self.update(&mut given)?;
         drop((given, step));
         (self.score, self.iteration) = (score, self.iteration.saturating_add(1));
-        self.tell(|listener, net| listener.iteration_done(net))
+        self.notify_listeners(|listener, net| listener.iteration_done(net))
     }
 
     /// Calls the listeners, outside of all workspaces.
-    fn tell(&mut self, f: impl Fn(&mut dyn TrainingListener, &Network) -> Result<()>) -> Result<()> {
+    fn notify_listeners(&mut self, f: impl Fn(&mut dyn TrainingListener, &Network) -> Result<()>) -> Result<()> {
         if self.listeners_mut().is_empty() {
             return Ok(());
         }
         let _out = Workspace::scope_out();
         let mut listeners = self.take_listeners();
         // They are put back also if one of them panics.
-        let told = || listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
-        let result = catch_unwind(AssertUnwindSafe(told));
+        let notify = || listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
+        let result = catch_unwind(AssertUnwindSafe(notify));
         *self.listeners_mut() = listeners;
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }

@@ -245,7 +245,7 @@ impl ParallelInference {
             let before = std::mem::replace(&mut *lock(&self.shared.model), Arc::new(model));
             // Without the lock: it may be large.
             drop(before);
-            self.shared.tell_idle();
+            self.shared.notify_idle_workers();
         }
     }
 
@@ -383,13 +383,13 @@ impl Shared {
             let _ = catch_unwind(AssertUnwindSafe(|| answer(&*self.model(), batch))).map_err(text_of);
             if LayerWorkspaceMgr::any_ended() {
                 // The model was replaced meanwhile, and this was the last one to use it.
-                self.tell_idle();
+                self.notify_idle_workers();
             }
         }
     }
 
     /// Lets the workers that wait look whether a network ended.
-    fn tell_idle(&self) {
+    fn notify_idle_workers(&self) {
         // Under the lock: none is between its look and its wait.
         let _queue = self.lock();
         self.arrived.notify_all();

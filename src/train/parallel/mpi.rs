@@ -158,7 +158,7 @@ impl MpiCommunicator {
         let [word, sizes, others] = greatest(&world, [word, sizes, !sizes]);
         let why = if word > 0 {
             let rank = self.size - 1 - (word - 1) as usize % self.size;
-            format!("rank {rank} {}", hear(&world, rank, text))
+            format!("rank {rank} {}", broadcast_text(&world, rank, text))
         } else if sizes != !others {
             DIFFERENT.to_owned()
         } else {
@@ -334,12 +334,12 @@ fn greatest<const N: usize>(world: &SimpleCommunicator, own: [u64; N]) -> [u64; 
 }
 
 /// What this rank says. The same call on all ranks.
-fn hear(world: &SimpleCommunicator, rank: usize, own: String) -> String {
-    let teller = world.process_at_rank(rank as i32);
+fn broadcast_text(world: &SimpleCommunicator, rank: usize, own: String) -> String {
+    let root = world.process_at_rank(rank as i32);
     let mut text = own.into_bytes();
     let mut len = text.len() as u64;
-    teller.broadcast_into(&mut len);
+    root.broadcast_into(&mut len);
     text.resize(len as usize, 0);
-    teller.broadcast_into(&mut text[..]);
+    root.broadcast_into(&mut text[..]);
     String::from_utf8_lossy(&text).into_owned()
 }
