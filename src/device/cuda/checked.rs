@@ -394,7 +394,7 @@ fn touched(part: *const u8, bytes: usize, writes: bool) {
 }
 
 /// Tells the pretend driver who has a block: somebody, or the pool.
-pub(super) fn tell(address: Address, bytes: usize, is_handed_out: bool) {
+pub(super) fn report_block(address: Address, bytes: usize, is_handed_out: bool) {
     if let Some(hook) = raw::hooks().block {
         // SAFETY: the hook notes an address; it is our own test code.
         unsafe {

@@ -369,7 +369,7 @@ impl Driver for CudaDriver {
     fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>> {
         let address = self.context.alloc(bytes, &self.streams[stream])?;
         let ptr = NonNull::new(std::ptr::without_provenance_mut(address as usize)).ok_or(AllocError::Exhausted)?;
-        checked::tell(address, bytes, false);
+        checked::report_block(address, bytes, false);
         Ok(ptr)
     }
 
@@ -387,7 +387,7 @@ impl Driver for CudaDriver {
             piece.free(&self.context);
             return Err(Error::msg("the driver gave memory of the host at address 0"));
         };
-        checked::tell(address, bytes, false);
+        checked::report_block(address, bytes, false);
         self.lock().on_host.push(piece);
         Ok(ptr)
     }
@@ -539,10 +539,10 @@ impl Driver for CudaDriver {
     }
 
     fn handed_out(&self, span: Span) {
-        checked::tell(span.ptr().addr().get() as Address, span.bytes(), true);
+        checked::report_block(span.ptr().addr().get() as Address, span.bytes(), true);
     }
 
     fn returned(&self, span: Span) {
-        checked::tell(span.ptr().addr().get() as Address, span.bytes(), false);
+        checked::report_block(span.ptr().addr().get() as Address, span.bytes(), false);
     }
 }
