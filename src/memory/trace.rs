@@ -300,7 +300,7 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
 
     const TARGET: &str = "ndgc::memory";
     // The subscriber is the program's, and this the middle of a close or drain: a panic ends here.
-    let told = catch_unwind(AssertUnwindSafe(|| match kind {
+    let result = catch_unwind(AssertUnwindSafe(|| match kind {
         Kind::Drained => tracing::debug!(target: TARGET, arrays = amount, "drain"),
         Kind::Trimmed => tracing::debug!(target: TARGET, bytes = amount, device = %of, "trim"),
         Kind::Refused => tracing::warn!(target: TARGET, bytes = amount, device = %of, "refusal"),
@@ -309,7 +309,7 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
         // Too many for a log: they are the trace's.
         Kind::Made | Kind::Freed | Kind::BlockMade | Kind::BlockFreed | Kind::CycleEnded => {}
     }));
-    drop_contained(told);
+    drop_contained(result);
 }
 
 #[cfg(not(feature = "tracing"))]

@@ -303,9 +303,9 @@ impl RotatingCache {
         if !src.is_open() || like(&all) != like(src) || all.device() != src.device() {
             // Of none of them, for its error.
             let none = src.narrow(self.dim, 0, 0)?;
-            let told = all.slice_set(&none, self.dim, 0);
+            let result = all.slice_set(&none, self.dim, 0);
             none.close();
-            told?;
+            result?;
         }
         Ok(all)
     }

@@ -142,7 +142,7 @@ fn spread(operands: &[&Proxy], inputs: &mut [Vec<char>], output: &mut Vec<char>)
 }
 
 /// A letter as errors name it: the axes behind `...` have none that the caller knows.
-fn told(letter: char) -> String {
+fn letter_name(letter: char) -> String {
     match letter.is_ascii_alphabetic() {
         true => format!("`{letter}`"),
         false => format!("axis -{} of `...`", u32::from(letter)),
@@ -162,7 +162,7 @@ fn pair(a: Lettered, b: Lettered, needed: impl Fn(char) -> bool) -> Result<Lette
     for &letter in a.letters.iter().filter(|c| b.letters.contains(c)) {
         let (of_a, of_b) = (a.size(letter)?, b.size(letter)?);
         if of_a != of_b {
-            let value = format!("{of_a} and {of_b} for {}", told(letter));
+            let value = format!("{of_a} and {of_b} for {}", letter_name(letter));
             return argument(OP, "size of an axis", value, "the same wherever it stands");
         }
     }
