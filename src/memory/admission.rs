@@ -255,11 +255,11 @@ impl Workspace {
         let call = Call::here("charge_to");
         self.check(call)?;
         let own = self.arena.budget_number();
-        let hang = |above, _| match own != 0 && budget::parent_of(own) == above {
+        let place_below = |above, _| match own != 0 && budget::parent_of(own) == above {
             true => Some(()),
             false => self.arena.open_budget(above, &self.arena.budget()),
         };
-        manager::own_budget(manager, call, &Budget::new(), hang)?.ok_or_else(|| budget::too_many(call))
+        manager::own_budget(manager, call, &Budget::new(), place_below)?.ok_or_else(|| budget::too_many(call))
     }
 
     /// Its budget; without limits if it has none.

@@ -1,4 +1,4 @@
-//! Who owns an array: its handles, or a manager, in whose list it hangs.
+//! Who owns an array: its handles, or a manager, in whose list it is linked.
 //!
 //! A manager's arrays form doubly linked lists through their slots, in four shards so that threads rarely meet.
 //! A shard is locked for a few instructions at a time; whether the manager is open or capped is part of what
@@ -222,7 +222,7 @@ impl ManagerId {
     pub(crate) fn payer(self) -> u32 {
         // Acquire: pairs with the Release in `open` and `set_budget`: who finds a later life's number finds that life.
         let payer = CORES.get(self.core as u32).payer.load(Ordering::Acquire);
-        // Of this life it is a guess: whoever hangs the array reads what it needs under a lock.
+        // Of this life it is a guess: whoever links the array reads what it needs under a lock.
         if self.is_alive() { payer } else { 0 }
     }
 
@@ -402,7 +402,7 @@ pub(crate) fn take_orphan(cell: &ArraySlot, generation: u32) -> bool {
     matches!(cell.owner.load(Ordering::Acquire), HANDLES | OF_CYCLE) || take(cell, generation).is_some()
 }
 
-/// The owner of an array that hangs in no list.
+/// The owner of an array that is linked in no list.
 #[inline]
 fn unlisted(cell: &ArraySlot, owner: u32) -> Owner {
     match owner {
@@ -411,7 +411,7 @@ fn unlisted(cell: &ArraySlot, owner: u32) -> Owner {
     }
 }
 
-/// The shard of its manager's list that an array hangs in: that of the thread that made it.
+/// The shard of its manager's list that an array is linked in: that of the thread that made it.
 #[inline]
 fn shard_of(cell: &ArraySlot) -> usize {
     cell.maker() as usize % SHARDS
@@ -489,31 +489,31 @@ pub(crate) fn put_from(
             cell.owner.store(OF_CYCLE, Ordering::Release);
             Ok(())
         }
-        Owner::Manager(id) if counted == 0 => hang(index, cell, id, entry),
-        Owner::Manager(id) => hang_counted((index, cell), id, entry, counted),
+        Owner::Manager(id) if counted == 0 => link(index, cell, id, entry),
+        Owner::Manager(id) => link_counted((index, cell), id, entry, counted),
     }
 }
 
-/// Hangs a taken (or new) array into the list of a manager.
+/// Links a taken (or new) array into the list of a manager.
 #[inline(never)]
-fn hang(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::result::Result<(), Refused> {
-    hang_from((index, cell), id, entry, 0)
+fn link(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::result::Result<(), Refused> {
+    link_from((index, cell), id, entry, 0)
 }
 
-/// As [`hang`], of an array that a budget counts.
+/// As [`link`], of an array that a budget counts.
 #[cold]
 #[inline(never)]
-fn hang_counted(
+fn link_counted(
     place: (u32, &ArraySlot),
     id: ManagerId,
     entry: Entry,
     counted: u32,
 ) -> std::result::Result<(), Refused> {
-    hang_from(place, id, entry, counted)
+    link_from(place, id, entry, counted)
 }
 
 #[inline(always)]
-fn hang_from(
+fn link_from(
     (index, cell): (u32, &ArraySlot),
     id: ManagerId,
     entry: Entry,
