@@ -132,7 +132,7 @@ impl ArenaBlock {
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
             trace::note_block(index, &about.2, about.3, workspace);
-            figures::took(workspace, &about.2, about.3);
+            figures::block_taken(workspace, &about.2, about.3);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
         Some(ArenaBlock { index, readers, whole, memory, workspace: Arc::clone(workspace), payer: 0 })
@@ -258,7 +258,7 @@ impl Drop for ArenaBlock {
         }
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
-            figures::gave(&self.workspace, buffer.device(), self.whole.bytes() as u64);
+            figures::block_returned(&self.workspace, buffer.device(), self.whole.bytes() as u64);
             buffer.return_pages();
         }
         if self.payer != 0 {

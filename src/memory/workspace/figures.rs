@@ -68,7 +68,7 @@ pub(crate) fn destroyed(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope
 }
 
 /// A block was taken.
-pub(crate) fn took(name: &Arc<str>, device: &Device, bytes: u64) {
+pub(crate) fn block_taken(name: &Arc<str>, device: &Device, bytes: u64) {
     change(name, device, &|Row { figures, .. }| {
         figures.bytes += bytes;
         figures.total += bytes;
@@ -82,7 +82,7 @@ pub(crate) fn spilled(name: &Arc<str>, device: &Device, bytes: u64) {
 }
 
 /// A block went back.
-pub(crate) fn gave(name: &Arc<str>, device: &Device, bytes: u64) {
+pub(crate) fn block_returned(name: &Arc<str>, device: &Device, bytes: u64) {
     change(name, device, &|row| row.figures.bytes -= bytes);
 }
 
