@@ -356,7 +356,7 @@ fn reclaimer(context: &ThreadContext, (device, why, bytes): (&Device, &NoBytes, 
     steps.called = Some(entry.order());
     drop(all);
     let manager = match why {
-        NoBytes::Budget(refusal) => Some(whose(refusal)),
+        NoBytes::Budget(refusal) => Some(budget_owner(refusal)),
         NoBytes::Exhausted | NoBytes::Failed(_) => None,
     };
     let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
@@ -465,7 +465,7 @@ impl Device {
 }
 
 /// Whose budget refused.
-fn whose(refusal: &OverBudget) -> String {
+fn budget_owner(refusal: &OverBudget) -> String {
     match refusal.workspace() {
         Some(name) => format!("workspace [{name}]"),
         None => manager::name_of(refusal.manager),
@@ -487,7 +487,7 @@ fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::bud
         }
         NoBytes::Budget(refusal) => {
             let OverBudget { used, max, is_arrays, .. } = *refusal;
-            OutOfMemoryClass::OverBudget { manager: whose(refusal), used, max, is_arrays }
+            OutOfMemoryClass::OverBudget { manager: budget_owner(refusal), used, max, is_arrays }
         }
         _ if most.is_some_and(|most| bytes > most) => OutOfMemoryClass::TooBig,
         _ if memory.limit.is_some_and(|limit| memory.active + bytes > limit) => OutOfMemoryClass::OverLimit,
@@ -533,7 +533,7 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     let found = census::take(device, &within, 5);
     error.class = class(device, bytes as u64, why, &memory);
     if let (OutOfMemoryClass::TooBig, NoBytes::Budget(refusal)) = (&error.class, why) {
-        error.budget = Some((whose(refusal), refusal.max));
+        error.budget = Some((budget_owner(refusal), refusal.max));
     }
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
