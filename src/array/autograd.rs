@@ -83,12 +83,12 @@ fn hand_on(operands: &[Option<Node>; 3], grad: Proxy, grads: Result<Grads>, give
 }
 
 /// A step that finds out in the walk whom it gives to.
-struct Spreading<F> {
+struct DynamicOperation<F> {
     operands: Vec<Option<Node>>,
-    spread: F,
+    vjp: F,
 }
 
-impl<F> GradStep for Spreading<F>
+impl<F> GradStep for DynamicOperation<F>
 where
     F: Fn(&Proxy, &[Option<Node>]) -> Result<Vec<GradPart>> + Send + Sync,
 {
@@ -97,7 +97,7 @@ where
     }
 
     fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
-        let parts = (self.spread)(&grad, &self.operands)?;
+        let parts = (self.vjp)(&grad, &self.operands)?;
         drop(grad);
         parts.into_iter().try_for_each(|(to, part)| give(&to, part))
     }
@@ -116,11 +116,11 @@ pub(crate) fn operation(
 }
 
 /// The node of a result that gradients of more than its operands come out of.
-pub(crate) fn spreading(
+pub(crate) fn dynamic_operation(
     operands: Vec<Option<Node>>,
-    spread: impl Fn(&Proxy, &[Option<Node>]) -> Result<Vec<GradPart>> + Send + Sync + 'static,
+    vjp: impl Fn(&Proxy, &[Option<Node>]) -> Result<Vec<GradPart>> + Send + Sync + 'static,
 ) -> Node {
-    Node::new(rank_above(&operands), Spreading { operands, spread })
+    Node::new(rank_above(&operands), DynamicOperation { operands, vjp })
 }
 
 /// What the gradient graphs of the process hold.

@@ -1,6 +1,8 @@
 //! Computing a part of the forward pass again in the backward one, instead of keeping what its gradients need.
 
-use crate::array::autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked};
+use crate::array::autograd::{
+    Saved, dynamic_operation, handle_owned, is_grad_enabled, leaf, no_grad, recording, tracked,
+};
 use crate::base::{
     call::Call,
     error::{Error, Result},
@@ -65,7 +67,7 @@ where
         }
         let look = |input: &&Proxy| input.with_pinned(call, |a| (a.node.clone(), Saved::of(call, a)));
         let (parents, saved) = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>()?;
-        let node = spreading(parents, move |grad, parents| {
+        let node = dynamic_operation(parents, move |grad, parents| {
             let stand_ins = saved
                 .iter()
                 .zip(parents)
