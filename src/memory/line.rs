@@ -35,7 +35,7 @@ pub struct Line {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Line { arrays, bytes, kept, oldest, .. } = *self;
-        write!(f, "{}, {}, made at {}", counted(arrays, "array"), Bytes(bytes), Place(self.site))?;
+        write!(f, "{}, {}, made at {}", counted(arrays, "array"), Bytes(bytes), DisplaySite(self.site))?;
         if kept > 0 {
             write!(f, ", {kept} of them without a handle")?;
         }
@@ -44,9 +44,9 @@ impl fmt::Display for Line {
 }
 
 /// A line, if it is known.
-pub(super) struct Place(pub(super) Option<Site>);
+pub(super) struct DisplaySite(pub(super) Option<Site>);
 
-impl fmt::Display for Place {
+impl fmt::Display for DisplaySite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(site) => write!(f, "{site}"),

@@ -15,7 +15,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::{
-    line::{Lines, Place, alive, key_of},
+    line::{DisplaySite, Lines, alive, key_of},
     node,
     proxy::Proxy,
     reclaim, registry, switch,
@@ -200,7 +200,7 @@ impl fmt::Display for Growth {
         for growth in &self.lines {
             write!(f, "{lead}{} more", counted(growth.arrays, "array"))?;
             self.each(f, growth.arrays)?;
-            write!(f, ", {} more, made at {}: ", Bytes(growth.bytes), Place(growth.line.site))?;
+            write!(f, ", {} more, made at {}: ", Bytes(growth.bytes), DisplaySite(growth.line.site))?;
             match growth.arrays.saturating_sub(growth.kept) {
                 _ if growth.arrays == 0 => f.write_str("larger arrays than before")?,
                 0 => f.write_str("kept by their manager, without a handle; gc::on() ends such arrays")?,

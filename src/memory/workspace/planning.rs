@@ -61,7 +61,7 @@ struct Request {
 
 /// Where a plan puts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct PlannedPlace {
     offset: usize,
     bytes: usize,
     /// In the plan's list, the requests that had any of these bytes last: the first, and the one after the last.
@@ -70,7 +70,7 @@ struct Place {
 
 #[derive(Debug)]
 struct MemoryPlan {
-    places: Vec<Place>,
+    places: Vec<PlannedPlace>,
     /// Who had the bytes of places before, place by place.
     before: Vec<u32>,
     /// What it was made for.
@@ -368,7 +368,7 @@ impl Planner {
 impl MemoryPlan {
     /// The place of the request after these, if it has so many bytes and nobody uses them.
     #[inline]
-    fn fits(&self, requests: &[Request], bytes: usize) -> Result<&Place, PlanDeviation> {
+    fn fits(&self, requests: &[Request], bytes: usize) -> Result<&PlannedPlace, PlanDeviation> {
         let request = requests.len() as u64;
         let Some(place) = self.places.get(requests.len()) else { return Err(PlanDeviation::More { request }) };
         if bytes > place.bytes {
@@ -388,7 +388,7 @@ impl MemoryPlan {
     }
 
     /// A plan for a cycle of such requests, the first of which are placed already.
-    fn of(lives: Vec<Life>, placed: &[Place]) -> MemoryPlan {
+    fn of(lives: Vec<Life>, placed: &[PlannedPlace]) -> MemoryPlan {
         let fixed: Vec<usize> = placed.iter().map(|place| place.offset).collect();
         let (alive, offsets) = (alive(&lives), offsets(&lives, &fixed));
         let size = size_of(&lives, &offsets);
@@ -397,7 +397,7 @@ impl MemoryPlan {
         for (number, (life, &offset)) in (0..).zip(lives.iter().zip(&offsets)) {
             let first = before.len() as u32;
             before.append(&mut owners.take(offset, offset + life.bytes, number));
-            places.push(Place { offset, bytes: life.bytes, before: (first, before.len() as u32) });
+            places.push(PlannedPlace { offset, bytes: life.bytes, before: (first, before.len() as u32) });
         }
         MemoryPlan { places, before, lives, size, alive, shared: placed.len(), unused: 0, inexact: 0 }
     }
@@ -412,7 +412,7 @@ struct Life {
 }
 
 impl Life {
-    fn all(requests: &[Request], placed: &[Place]) -> Vec<Life> {
+    fn all(requests: &[Request], placed: &[PlannedPlace]) -> Vec<Life> {
         let life = |(from, request): (usize, &Request)| Life {
             bytes: placed.get(from).map_or(request.bytes, |place| place.bytes),
             from,
