@@ -18,7 +18,7 @@ use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
 
 /// Where results are wanted.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum OutputPlace<'a> {
     /// Of their own.
     Detached,
     /// In the caller's workspace.
@@ -79,7 +79,7 @@ impl Network {
     pub fn output_in(&self, features: &Tensor, workspace: &Workspace) -> Result<Tensor> {
         let outputs = no_grad(|| {
             let features = self.prepared(std::slice::from_ref(features), &[], &self.inference)?;
-            self.infer(&self.inferring(&features, &[], false), Place::In(workspace), false)
+            self.infer(&self.inferring(&features, &[], false), OutputPlace::In(workspace), false)
         });
         one(called_here(outputs)?)
     }
@@ -110,7 +110,7 @@ impl Network {
     pub fn outputs(&self, features: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         called_here(no_grad(|| {
             let features = self.prepared(features, masks, &self.inference)?;
-            self.infer(&self.inferring(&features, masks, false), Place::Detached, false)
+            self.infer(&self.inferring(&features, masks, false), OutputPlace::Detached, false)
         }))
     }
 
@@ -136,7 +136,7 @@ impl Network {
             let features = self.prepared(features, &[], &self.inference)?;
             let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
             let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
-            self.infer(&run, Place::Detached, true)
+            self.infer(&run, OutputPlace::Detached, true)
         }))
     }
 
@@ -167,7 +167,7 @@ impl Network {
         let mut before = self.memories();
         let outputs = no_grad(|| {
             let features = self.prepared(&[series], &[], &self.inference)?;
-            self.infer(&self.inferring(&features, &[], true), Place::Detached, false)
+            self.infer(&self.inferring(&features, &[], true), OutputPlace::Detached, false)
         });
         let y = outputs.and_then(one);
         if y.is_err() {
@@ -230,12 +230,12 @@ impl Network {
     }
 
     /// The results of the outputs, or of all nodes.
-    fn infer(&self, run: &Run<'_>, place: Place<'_>, all: bool) -> Result<Vec<Tensor>> {
+    fn infer(&self, run: &Run<'_>, place: OutputPlace<'_>, all: bool) -> Result<Vec<Tensor>> {
         let mgr = run.mgr;
         let mut last = mgr.clone();
         match place {
-            Place::Detached => last.set_scoped_out_for(ArrayType::Activations)?,
-            Place::In(space) => last.set_workspace(ArrayType::Activations, space.id(), space.configuration())?,
+            OutputPlace::Detached => last.set_scoped_out_for(ArrayType::Activations)?,
+            OutputPlace::In(space) => last.set_workspace(ArrayType::Activations, space.id(), space.configuration())?,
         }
         let side_by_side = mgr.workspace_name(ArrayType::Activations) == mgr.workspace_name(ArrayType::Input);
         let _whole = if side_by_side { Some(mgr.enter(ArrayType::Activations)?) } else { None };
@@ -385,7 +385,7 @@ impl Network {
             let masks = batch.features_masks();
             let features = self.prepared(batch.features(), masks, &self.inference).map_err(|error| error.at(site))?;
             let run = self.inferring(&features, masks, false);
-            let to = open.as_ref().filter(|space| space.is_open()).map_or(Place::Detached, Place::In);
+            let to = open.as_ref().filter(|space| space.is_open()).map_or(OutputPlace::Detached, OutputPlace::In);
             let outputs = no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?;
             // What is looked at by evaluations is not the workspace's affair.
             let _out = Workspace::scope_out();
