@@ -117,12 +117,12 @@ impl<T: Clone + Default + Send + Sync + 'static> Snapshot<T> {
 /// Where a thread finds its own value: none before it is made and after it is gone. Has no destructor.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub(crate) struct Place<T>(Cell<*const T>);
+pub(crate) struct ThreadPlace<T>(Cell<*const T>);
 
 #[cfg(not(loom))]
-impl<T> Place<T> {
+impl<T> ThreadPlace<T> {
     pub(crate) const fn new() -> Self {
-        Place(Cell::new(std::ptr::null()))
+        ThreadPlace(Cell::new(std::ptr::null()))
     }
 }
 
@@ -131,7 +131,7 @@ impl<T> Place<T> {
 #[derive(Debug)]
 pub(crate) struct Home<T: 'static> {
     value: OnceCell<T>,
-    place: OnceCell<&'static LocalKey<Place<T>>>,
+    place: OnceCell<&'static LocalKey<ThreadPlace<T>>>,
 }
 
 #[cfg(not(loom))]
@@ -154,7 +154,7 @@ impl<T> Drop for Home<T> {
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct ThreadOwned<T: 'static> {
-    pub(crate) place: &'static LocalKey<Place<T>>,
+    pub(crate) place: &'static LocalKey<ThreadPlace<T>>,
     pub(crate) home: &'static LocalKey<Home<T>>,
     pub(crate) make: fn() -> T,
 }
