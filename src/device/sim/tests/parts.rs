@@ -8,17 +8,17 @@ const BLOCK_BYTES: usize = 1 << 16;
 const ALIGN: usize = 64;
 
 /// An owner that gives parts of its block to arrays, cycle by cycle.
-struct Arena {
+struct BlockOwner {
     sim: Sim,
     block: Buffer,
     used: usize,
 }
 
-impl Arena {
+impl BlockOwner {
     fn new(config: SimConfig) -> Self {
         let sim = Sim::new(config);
         let block = buffer(&sim, BLOCK_BYTES, false).expect("enough memory");
-        Arena { sim, block, used: 0 }
+        BlockOwner { sim, block, used: 0 }
     }
 
     fn suballocate_at(&self, offset: usize, elements: usize) -> Result<Span> {
@@ -53,7 +53,7 @@ impl Arena {
 
     /// Gives the block back, and looks whether that was all.
     fn end(self) {
-        let Arena { sim, block, .. } = self;
+        let BlockOwner { sim, block, .. } = self;
         let found = sim.violations().len();
         drop(block);
         sim.trim();
@@ -69,7 +69,7 @@ fn whole(part: Span) -> OwnedView {
 
 #[test]
 fn a_part_keeps_the_number_of_its_block_and_never_leaves_it() {
-    let arena = Arena::new(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() });
+    let arena = BlockOwner::new(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() });
     let part = arena.suballocate_at(ALIGN, 5).expect("inside");
     assert_eq!((part.block(), part.bytes()), (arena.block.span().block(), 20));
     assert_eq!(part.ptr().addr().get(), arena.block.span().ptr().addr().get() + ALIGN);
@@ -91,7 +91,7 @@ fn a_part_keeps_the_number_of_its_block_and_never_leaves_it() {
 
 #[test]
 fn cycles_on_one_stream_are_clean_and_wait_for_nothing() {
-    let mut arena = Arena::new(SimConfig::default());
+    let mut arena = BlockOwner::new(SimConfig::default());
     for cycle in 0..20 {
         arena.used = 0;
         let (a, b) = (arena.filled(100, cycle.into()), arena.filled(100, 1.0));
@@ -107,7 +107,7 @@ fn cycles_on_one_stream_are_clean_and_wait_for_nothing() {
 #[test]
 fn parts_used_on_two_streams_are_ordered_as_their_block() {
     for (seed, segment_bytes) in seeds() {
-        let mut arena = Arena::new(SimConfig { seed, segment_bytes, ..SimConfig::default() });
+        let mut arena = BlockOwner::new(SimConfig { seed, segment_bytes, ..SimConfig::default() });
         let sim = arena.sim.clone();
         for cycle in 0..20 {
             arena.used = 0;
@@ -125,7 +125,7 @@ fn parts_used_on_two_streams_are_ordered_as_their_block() {
 }
 
 /// A random program of cycles. Returns how many values were wrong.
-fn random_cycles(arena: &mut Arena, seed: u64) -> usize {
+fn random_cycles(arena: &mut BlockOwner, seed: u64) -> usize {
     let mut draw = Program::new(SimConfig { seed, ..SimConfig::default() });
     let sim = arena.sim.clone();
     let mut wrong = 0;
@@ -155,11 +155,11 @@ fn random_cycles(arena: &mut Arena, seed: u64) -> usize {
 fn random_cycles_on_four_streams_are_ordered_and_right_and_the_order_is_needed() {
     for (seed, segment_bytes) in seeds() {
         let config = SimConfig { seed, segment_bytes, ..SimConfig::default() };
-        let mut arena = Arena::new(config.clone());
+        let mut arena = BlockOwner::new(config.clone());
         assert_eq!(random_cycles(&mut arena, seed), 0, "seed {seed}");
         assert_eq!(arena.sim.violations(), [], "seed {seed}");
         arena.end();
-        let mut arena = Arena::new(SimConfig { order_streams: false, ..config });
+        let mut arena = BlockOwner::new(SimConfig { order_streams: false, ..config });
         random_cycles(&mut arena, seed);
         let found = arena.sim.violations();
         assert!(found.iter().any(|violation| matches!(violation, Violation::Unordered { .. })), "seed {seed}");
@@ -168,7 +168,7 @@ fn random_cycles_on_four_streams_are_ordered_and_right_and_the_order_is_needed()
 
 #[test]
 fn a_part_that_begins_anew_counts_as_unwritten_and_its_neighbours_do_not() {
-    let mut arena = Arena::new(SimConfig::default());
+    let mut arena = BlockOwner::new(SimConfig::default());
     let [a, b, c] = [1.0, 2.0, 3.0].map(|value| arena.filled(10, value));
     let again = arena.suballocate_at(ALIGN, 10).expect("where the second is");
     assert_eq!((again.ptr(), arena.read(a), arena.read(c)), (b.ptr(), vec![1.0; 10], vec![3.0; 10]));
@@ -183,7 +183,7 @@ fn a_part_that_begins_anew_counts_as_unwritten_and_its_neighbours_do_not() {
 
 #[test]
 fn a_read_of_what_was_partly_given_to_somebody_else_is_found() {
-    let mut arena = Arena::new(SimConfig::default());
+    let mut arena = BlockOwner::new(SimConfig::default());
     let stale = arena.filled(100, 1.0);
     assert_eq!(arena.read(stale), [1.0; 100]);
     arena.suballocate_at(2 * ALIGN, 10).expect("inside");
@@ -199,7 +199,7 @@ fn a_read_of_what_was_partly_given_to_somebody_else_is_found() {
 
 #[test]
 fn an_access_to_a_part_that_is_not_ordered_is_found_once() {
-    let mut arena = Arena::new(SimConfig { order_streams: false, ..SimConfig::default() });
+    let mut arena = BlockOwner::new(SimConfig { order_streams: false, ..SimConfig::default() });
     let a = arena.filled(100, 1.0);
     arena.sim.clone().on_stream(1, || arena.filled(100, 2.0));
     assert_eq!(arena.sim.violations().len(), 1, "the block may not be there yet");
@@ -213,7 +213,7 @@ fn an_access_to_a_part_that_is_not_ordered_is_found_once() {
 
 #[test]
 fn a_part_is_zeroed_as_a_buffer_is() {
-    let arena = Arena::new(SimConfig::default());
+    let arena = BlockOwner::new(SimConfig::default());
     let host = Device::Cpu;
     let part = arena.suballocate_at(ALIGN, 10).expect("inside");
     let block = host.alloc(256, false).expect("enough memory");
@@ -234,7 +234,7 @@ fn a_part_is_zeroed_as_a_buffer_is() {
 
 #[test]
 fn what_a_captured_section_suballocates_is_its_own_while_it_lives() {
-    let mut arena = Arena::new(SimConfig::default());
+    let mut arena = BlockOwner::new(SimConfig::default());
     let sim = arena.sim.clone();
     let input = arena.filled(10, 1.0);
     let (captured, sum) = sim.0.device.capture(|| Ok(arena.sum(input, input))).expect("nothing is refused");
@@ -257,7 +257,7 @@ fn what_a_captured_section_suballocates_is_its_own_while_it_lives() {
 
 #[test]
 fn nothing_is_suballocated_while_another_thread_captures() {
-    let arena = Arena::new(SimConfig::default());
+    let arena = BlockOwner::new(SimConfig::default());
     let refused = arena.sim.0.device.capture(|| {
         let elsewhere = std::thread::scope(|scope| scope.spawn(|| arena.suballocate_at(0, 10).err()).join());
         Ok(elsewhere.expect("no panic"))
@@ -270,7 +270,7 @@ fn nothing_is_suballocated_while_another_thread_captures() {
 
 #[test]
 fn a_replay_finds_its_parts_unwritten_each_time() {
-    let mut arena = Arena::new(SimConfig::default());
+    let mut arena = BlockOwner::new(SimConfig::default());
     let sim = arena.sim.clone();
     let section = || {
         let early = arena.suballocate(10);

@@ -19,7 +19,7 @@ impl Random {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum CycleStep {
     Ask(usize),
     /// Of those that live, counted from the oldest.
     End(usize),
@@ -27,13 +27,13 @@ enum Step {
 
 /// Places requests as the arena does, with as much room as is asked for, and checks what it hands out.
 #[derive(Debug, Default)]
-struct Arena {
+struct PlannedArena {
     planner: Planner,
     high: usize,
     live: Vec<(u32, usize, usize)>,
 }
 
-impl Arena {
+impl PlannedArena {
     fn ask(&mut self, bytes: usize) -> usize {
         let at = self.planner.offset_of_next(bytes, self.high, usize::MAX);
         self.high = self.high.max(at + bytes);
@@ -52,15 +52,15 @@ impl Arena {
     }
 
     /// Runs a cycle. Where its requests were, and how many bytes from the begin of the block they took.
-    fn cycle(&mut self, steps: &[Step], shrink_after: Option<u32>) -> (Vec<usize>, usize) {
+    fn cycle(&mut self, steps: &[CycleStep], shrink_after: Option<u32>) -> (Vec<usize>, usize) {
         self.live.clear();
         self.high = 0;
         self.planner.begin();
         let mut places = Vec::new();
         for &step in steps {
             match step {
-                Step::Ask(bytes) => places.push(self.ask(bytes)),
-                Step::End(which) => self.end(which),
+                CycleStep::Ask(bytes) => places.push(self.ask(bytes)),
+                CycleStep::End(which) => self.end(which),
             }
         }
         self.planner.end(shrink_after);
@@ -69,19 +69,20 @@ impl Arena {
 }
 
 /// A training step of so many layers: what goes forward stays until it is used on the way back.
-fn there_and_back(layers: usize, bytes: usize) -> Vec<Step> {
-    let forward = (0..layers).flat_map(|_| [Step::Ask(bytes), Step::Ask(bytes), Step::End(usize::MAX)]);
-    let back = (0..layers).flat_map(|_| [Step::Ask(bytes), Step::End(usize::MAX), Step::End(usize::MAX)]);
+fn there_and_back(layers: usize, bytes: usize) -> Vec<CycleStep> {
+    let forward = (0..layers).flat_map(|_| [CycleStep::Ask(bytes), CycleStep::Ask(bytes), CycleStep::End(usize::MAX)]);
+    let back =
+        (0..layers).flat_map(|_| [CycleStep::Ask(bytes), CycleStep::End(usize::MAX), CycleStep::End(usize::MAX)]);
     // The last one that lives ends: `End` counts from the oldest.
     let mut live = 0;
     let steps = forward.chain(back).map(|step| match step {
-        Step::Ask(bytes) => {
+        CycleStep::Ask(bytes) => {
             live += 1;
-            Step::Ask(bytes)
+            CycleStep::Ask(bytes)
         }
-        Step::End(_) => {
+        CycleStep::End(_) => {
             live -= 1;
-            Step::End(live)
+            CycleStep::End(live)
         }
     });
     steps.collect()
@@ -89,7 +90,7 @@ fn there_and_back(layers: usize, bytes: usize) -> Vec<Step> {
 
 #[test]
 fn a_step_is_placed_in_the_bytes_that_live_at_once() {
-    let mut arena = Arena::default();
+    let mut arena = PlannedArena::default();
     let steps = there_and_back(20, 64);
     let (_, in_gaps) = arena.cycle(&steps, None);
     assert_eq!(in_gaps, 21 * 64, "of equal requests, gaps do as well as a plan");
@@ -151,9 +152,9 @@ fn who_had_the_bytes_last_is_known_whatever_the_pieces() {
 
 #[test]
 fn an_array_that_lives_longer_than_planned_keeps_its_bytes() {
-    let mut arena = Arena::default();
-    let ends = [Step::Ask(64), Step::End(0), Step::Ask(64), Step::Ask(64)];
-    let stays = [Step::Ask(64), Step::Ask(64), Step::Ask(64)];
+    let mut arena = PlannedArena::default();
+    let ends = [CycleStep::Ask(64), CycleStep::End(0), CycleStep::Ask(64), CycleStep::Ask(64)];
+    let stays = [CycleStep::Ask(64), CycleStep::Ask(64), CycleStep::Ask(64)];
     arena.cycle(&ends, None);
     assert_eq!(arena.cycle(&ends, None), (vec![0, 0, 64], 128));
     assert_eq!(arena.cycle(&stays, None), (vec![0, 64, 128], 192), "checked before the bytes are handed out");
@@ -169,10 +170,17 @@ fn an_array_that_lives_longer_than_planned_keeps_its_bytes() {
 
 #[test]
 fn cycles_of_two_kinds_have_a_plan_each() {
-    let mut arena = Arena::default();
+    let mut arena = PlannedArena::default();
     // In each, something lives longer than in the other.
-    let one = [Step::Ask(64), Step::Ask(64), Step::End(0), Step::Ask(64), Step::End(0), Step::Ask(64)];
-    let two = [Step::Ask(64), Step::Ask(64), Step::End(1), Step::Ask(64), Step::Ask(64)];
+    let one = [
+        CycleStep::Ask(64),
+        CycleStep::Ask(64),
+        CycleStep::End(0),
+        CycleStep::Ask(64),
+        CycleStep::End(0),
+        CycleStep::Ask(64),
+    ];
+    let two = [CycleStep::Ask(64), CycleStep::Ask(64), CycleStep::End(1), CycleStep::Ask(64), CycleStep::Ask(64)];
     for steps in [&one[..], &one, &two] {
         arena.cycle(steps, None);
     }
@@ -186,7 +194,7 @@ fn cycles_of_two_kinds_have_a_plan_each() {
 
 #[test]
 fn smaller_cycles_go_by_the_plan_of_the_largest() {
-    let mut arena = Arena::default();
+    let mut arena = PlannedArena::default();
     let batch = |rows: usize| there_and_back(5, 64 * rows);
     arena.cycle(&batch(3), None);
     arena.cycle(&batch(3), None);
@@ -205,8 +213,8 @@ fn smaller_cycles_go_by_the_plan_of_the_largest() {
 
 #[test]
 fn a_first_cycle_that_is_like_no_other_leaves_nothing_behind() {
-    let mut arena = Arena::default();
-    let first: Vec<Step> = (0..30).map(|_| Step::Ask(128)).collect();
+    let mut arena = PlannedArena::default();
+    let first: Vec<CycleStep> = (0..30).map(|_| CycleStep::Ask(128)).collect();
     let steps = there_and_back(10, 64);
     arena.cycle(&first, None);
     (0..STEADY).for_each(|_| drop(arena.cycle(&steps, None)));
@@ -214,9 +222,9 @@ fn a_first_cycle_that_is_like_no_other_leaves_nothing_behind() {
     let stats = arena.planner.stats();
     assert_eq!((stats.plans, stats.bytes), (1, 11 * 64));
     // Also where it has the first requests in common with them, which lie badly for what follows.
-    let mut arena = Arena::default();
-    let first: Vec<Step> = (0..30).map(|_| Step::Ask(64)).collect();
-    let longer: Vec<Step> = steps.iter().copied().chain(there_and_back(10, 128)).collect();
+    let mut arena = PlannedArena::default();
+    let first: Vec<CycleStep> = (0..30).map(|_| CycleStep::Ask(64)).collect();
+    let longer: Vec<CycleStep> = steps.iter().copied().chain(there_and_back(10, 128)).collect();
     arena.cycle(&first, None);
     (0..STEADY + 1).for_each(|_| drop(arena.cycle(&longer, None)));
     assert!(arena.planner.plans[0].shared == 0, "{:?}", arena.planner.stats());
@@ -225,9 +233,9 @@ fn a_first_cycle_that_is_like_no_other_leaves_nothing_behind() {
 
 #[test]
 fn what_happens_once_is_not_learned() {
-    let mut arena = Arena::default();
-    let ends = [Step::Ask(64), Step::End(0), Step::Ask(64), Step::Ask(64)];
-    let stays = [Step::Ask(64), Step::Ask(64), Step::Ask(64)];
+    let mut arena = PlannedArena::default();
+    let ends = [CycleStep::Ask(64), CycleStep::End(0), CycleStep::Ask(64), CycleStep::Ask(64)];
+    let stays = [CycleStep::Ask(64), CycleStep::Ask(64), CycleStep::Ask(64)];
     (0..2 * STEADY).for_each(|_| drop(arena.cycle(&ends, None)));
     assert_eq!(arena.cycle(&stays, None).1, 192);
     assert_eq!((arena.cycle(&ends, None).1, arena.planner.size()), (128, 128));
@@ -240,8 +248,8 @@ fn what_happens_once_is_not_learned() {
 /// As a network that is trained and asked in turn.
 #[test]
 fn kinds_of_cycles_that_alternate_from_the_start_are_all_planned() {
-    let mut arena = Arena::default();
-    let kinds = [there_and_back(10, 64), there_and_back(3, 640), vec![Step::Ask(64), Step::Ask(6400)]];
+    let mut arena = PlannedArena::default();
+    let kinds = [there_and_back(10, 64), there_and_back(3, 640), vec![CycleStep::Ask(64), CycleStep::Ask(6400)]];
     for _ in 0..20 {
         kinds.iter().for_each(|steps| drop(arena.cycle(steps, Some(1000))));
     }
@@ -252,13 +260,13 @@ fn kinds_of_cycles_that_alternate_from_the_start_are_all_planned() {
 }
 
 /// What lives at most while these steps are taken.
-fn lives(steps: &[Step]) -> usize {
+fn lives(steps: &[CycleStep]) -> usize {
     let (mut live, mut most) = (Vec::new(), 0);
     for &step in steps {
         match step {
-            Step::Ask(bytes) => live.push(bytes),
-            Step::End(which) if !live.is_empty() => drop(live.remove(which % live.len())),
-            Step::End(_) => {}
+            CycleStep::Ask(bytes) => live.push(bytes),
+            CycleStep::End(which) if !live.is_empty() => drop(live.remove(which % live.len())),
+            CycleStep::End(_) => {}
         }
         most = most.max(live.iter().sum());
     }
@@ -267,15 +275,15 @@ fn lives(steps: &[Step]) -> usize {
 
 #[test]
 fn cycles_that_are_never_alike_use_their_gaps() {
-    let (mut arena, mut random) = (Arena::default(), Random(1));
+    let (mut arena, mut random) = (PlannedArena::default(), Random(1));
     let (mut used, mut needed) = (0, 0);
     for _ in 0..300 {
         let count = random.of(20..200);
         let step = |_| match random.of(0..9) {
-            0..5 => Step::Ask(64 * random.of(1..40)),
-            _ => Step::End(random.of(0..40)),
+            0..5 => CycleStep::Ask(64 * random.of(1..40)),
+            _ => CycleStep::End(random.of(0..40)),
         };
-        let steps: Vec<Step> = (0..count).map(step).collect();
+        let steps: Vec<CycleStep> = (0..count).map(step).collect();
         used += arena.cycle(&steps, None).1;
         needed += lives(&steps);
         assert!(arena.planner.plans.len() <= PLANS_MAX);
@@ -292,11 +300,11 @@ fn cycles_that_are_never_alike_use_their_gaps() {
 /// As batches of sentences, each as long as its longest.
 #[test]
 fn each_length_has_its_plan() {
-    let mut arena = Arena::default();
+    let mut arena = PlannedArena::default();
     let (mut random, lengths) = (Random(3), PLANS_MAX);
-    let sequence = |length: usize| -> Vec<Step> {
-        let step = |at: usize| [Step::Ask(64 * 7), Step::Ask(64 * 3), Step::End(at)];
-        [Step::Ask(64 * length)].into_iter().chain((0..length).flat_map(step)).collect()
+    let sequence = |length: usize| -> Vec<CycleStep> {
+        let step = |at: usize| [CycleStep::Ask(64 * 7), CycleStep::Ask(64 * 3), CycleStep::End(at)];
+        [CycleStep::Ask(64 * length)].into_iter().chain((0..length).flat_map(step)).collect()
     };
     for _ in 0..200 {
         arena.cycle(&sequence(5 + random.of(0..lengths)), None);
@@ -391,27 +399,27 @@ fn a_request_that_was_not_met_was_never_alive() {
 
 #[test]
 fn a_cycle_of_too_many_requests_is_not_planned() {
-    let mut arena = Arena::default();
-    let steps = vec![Step::Ask(64); REQUESTS_MAX + 10];
+    let mut arena = PlannedArena::default();
+    let steps = vec![CycleStep::Ask(64); REQUESTS_MAX + 10];
     for _ in 0..3 {
         assert_eq!(arena.cycle(&steps, None).1, (REQUESTS_MAX + 10) * 64);
     }
     assert_eq!((arena.planner.stats().plans, arena.planner.size()), (0, 0));
 }
 
-/// Cycles that are much alike, with arrays that end earlier, later, or not at all: `Arena::ask` looks at each.
+/// Cycles that are much alike, with arrays that end earlier, later, or not at all: `PlannedArena::ask` looks at each.
 #[test]
 fn random_cycles_never_share_bytes_of_living_arrays() {
     let mut followed = 0;
     for seed in 0..400 {
         let mut random = Random(seed);
         let step = |random: &mut Random| match random.of(0..5) {
-            0..3 => Step::Ask(64 * random.of(1..20)),
-            _ => Step::End(random.of(0..8)),
+            0..3 => CycleStep::Ask(64 * random.of(1..20)),
+            _ => CycleStep::End(random.of(0..8)),
         };
-        let mut kinds: Vec<Vec<Step>> =
+        let mut kinds: Vec<Vec<CycleStep>> =
             (0..random.of(1..4)).map(|_| (0..random.of(1..60)).map(|_| step(&mut random)).collect()).collect();
-        let (mut arena, shrink_after) = (Arena::default(), [None, Some(2)][random.of(0..2)]);
+        let (mut arena, shrink_after) = (PlannedArena::default(), [None, Some(2)][random.of(0..2)]);
         for _ in 0..40 {
             let kind = random.of(0..kinds.len());
             let mut steps = kinds[kind].clone();

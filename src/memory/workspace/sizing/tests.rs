@@ -29,7 +29,7 @@ struct Piece {
 
 /// Does what the plan says, and checks that nothing valid is ever overwritten or freed.
 #[derive(Debug)]
-struct Arena {
+struct CheckedArena {
     plan: Plan,
     block: Vec<Piece>,
     externals: Vec<Piece>,
@@ -42,10 +42,10 @@ struct Arena {
     broken: bool,
 }
 
-impl Arena {
-    fn new(builder: WorkspaceConfigBuilder) -> Arena {
+impl CheckedArena {
+    fn new(builder: WorkspaceConfigBuilder) -> CheckedArena {
         let plan = Plan::new(&builder.build().expect("no contradiction"), ALIGN);
-        let mut arena = Arena {
+        let mut arena = CheckedArena {
             plan,
             block: Vec::new(),
             externals: Vec::new(),
@@ -217,7 +217,7 @@ fn strict_ring() -> WorkspaceConfigBuilder {
 
 #[test]
 fn w2_min_size_is_the_floor_of_what_is_learned() {
-    let mut arena = Arena::new(strict().min_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict().min_size(10 * MIB as u64));
     arena.enter();
     assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     assert_eq!(arena.plan.size(), 0);
@@ -228,7 +228,7 @@ fn w2_min_size_is_the_floor_of_what_is_learned() {
 
 #[test]
 fn w13_first_loop_goes_outside_once() {
-    let mut arena = Arena::new(strict());
+    let mut arena = CheckedArena::new(strict());
     assert_eq!(arena.cycle(&[el(100)]), [Placement::External]);
     assert_eq!(arena.cycle(&[el(100)]), [Placement::Block(0)]);
     assert_eq!((arena.plan.size(), arena.plan.spilled()), (el(100), 0));
@@ -237,16 +237,16 @@ fn w13_first_loop_goes_outside_once() {
 #[test]
 fn w15_initial_size_gets_its_slack_at_once() {
     let over = WorkspaceConfig::builder().overallocation_limit(1.0).policy_learning(LearningPolicy::None);
-    assert_eq!(Arena::new(over.clone().initial_size(1024)).plan.size(), 2048);
-    assert_eq!(Arena::new(over.clone().initial_size(1024).max_size(1500)).plan.size(), 1500);
-    assert_eq!(Arena::new(over.clone().min_size(1024)).plan.size(), 1024);
+    assert_eq!(CheckedArena::new(over.clone().initial_size(1024)).plan.size(), 2048);
+    assert_eq!(CheckedArena::new(over.clone().initial_size(1024).max_size(1500)).plan.size(), 1500);
+    assert_eq!(CheckedArena::new(over.clone().min_size(1024)).plan.size(), 1024);
     let mapped = over.initial_size(1024).policy_location(LocationPolicy::Mmap);
-    assert_eq!(Arena::new(mapped).plan.size(), 1024);
+    assert_eq!(CheckedArena::new(mapped).plan.size(), 1024);
 }
 
 #[test]
 fn w16_first_loop_gets_its_slack() {
-    let mut arena = Arena::new(WorkspaceConfig::builder().overallocation_limit(1.0));
+    let mut arena = CheckedArena::new(WorkspaceConfig::builder().overallocation_limit(1.0));
     arena.cycle(&[el(100)]);
     assert_eq!(arena.plan.size(), 2 * el(100));
 }
@@ -254,7 +254,7 @@ fn w16_first_loop_gets_its_slack() {
 #[test]
 fn w17_over_time_waits_for_initialize() {
     let builder = WorkspaceConfig::builder().overallocation_limit(1.0).policy_learning(LearningPolicy::OverTime);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     assert_eq!(arena.plan.initialize(), None);
     for count in 1..=10 {
         arena.cycle(&[el(10 * count)]);
@@ -266,7 +266,7 @@ fn w17_over_time_waits_for_initialize() {
 
 #[test]
 fn w18_what_is_made_while_switched_off_does_not_count() {
-    let mut arena = Arena::new(strict());
+    let mut arena = CheckedArena::new(strict());
     arena.enter();
     arena.ask(el(100)).expect("room");
     arena.plan.toggle(false);
@@ -292,7 +292,7 @@ fn w18_what_is_made_while_switched_off_does_not_count() {
 
 #[test]
 fn w19_an_initialised_loop_begins_and_ends_at_0() {
-    let mut arena = Arena::new(over_time(0));
+    let mut arena = CheckedArena::new(over_time(0));
     arena.cycle(&[el(10)]);
     arena.initialize();
     for _ in 0..10 {
@@ -304,7 +304,7 @@ fn w19_an_initialised_loop_begins_and_ends_at_0() {
 
 #[test]
 fn w20_growing_cycles_stay_outside_until_then() {
-    let mut arena = Arena::new(over_time(0));
+    let mut arena = CheckedArena::new(over_time(0));
     for count in 1..=100 {
         assert_eq!(arena.cycle(&[el(count)]), [Placement::External]);
     }
@@ -316,14 +316,14 @@ fn w20_growing_cycles_stay_outside_until_then() {
 
 #[test]
 fn w21_first_loop_learns_the_sum() {
-    let mut arena = Arena::new(strict());
+    let mut arena = CheckedArena::new(strict());
     arena.cycle(&[el(100), el(10)]);
     assert_eq!((arena.plan.size(), arena.plan.offset()), (el(100) + el(10), 0));
 }
 
 #[test]
 fn w22_a_smaller_cycle_fits() {
-    let mut arena = Arena::new(strict());
+    let mut arena = CheckedArena::new(strict());
     arena.cycle(&[el(100), el(100)]);
     arena.enter();
     assert_eq!(arena.ask(el(100)), Ok(Placement::Block(0)));
@@ -335,7 +335,7 @@ fn w22_a_smaller_cycle_fits() {
 
 #[test]
 fn w23_each_request_moves_the_offset_by_its_rounded_size() {
-    let mut arena = Arena::new(strict().initial_size(10 * MIB as u64).max_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict().initial_size(10 * MIB as u64).max_size(10 * MIB as u64));
     arena.enter();
     let mut expected = 0;
     for bytes in [80, 1, 0, 64, 65, 800] {
@@ -347,7 +347,7 @@ fn w23_each_request_moves_the_offset_by_its_rounded_size() {
 
 #[test]
 fn w24_fail_refuses_and_goes_on() {
-    let mut arena = Arena::new(strict().initial_size(el(100) as u64).policy_spill(SpillPolicy::Fail));
+    let mut arena = CheckedArena::new(strict().initial_size(el(100) as u64).policy_spill(SpillPolicy::Fail));
     arena.enter();
     for bytes in [el(100) + 1, usize::MAX, usize::MAX - ALIGN, isize::MAX as usize] {
         assert_eq!(arena.ask(bytes), Err(Full));
@@ -359,7 +359,7 @@ fn w24_fail_refuses_and_goes_on() {
 #[test]
 fn w31_a_ring_learns_over_time() {
     let builder = ring(4).policy_learning(LearningPolicy::OverTime).cycles_before_initialization(5);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     for cycle in 1..=100 {
         arena.cycle(&[el(100)]);
         let block = if cycle < 5 { 0 } else { padded(el(100)) };
@@ -369,7 +369,7 @@ fn w31_a_ring_learns_over_time() {
 
 #[test]
 fn w32_a_ring_of_a_given_size_is_filled_cycle_by_cycle() {
-    let mut arena = Arena::new(strict_ring().initial_size(100 * el(100) as u64));
+    let mut arena = CheckedArena::new(strict_ring().initial_size(100 * el(100) as u64));
     for cycle in 1..=100 {
         arena.cycle(&[el(100)]);
         assert_eq!((arena.plan.offset(), arena.plan.turn()), (cycle * el(100), 100));
@@ -380,7 +380,7 @@ fn w32_a_ring_of_a_given_size_is_filled_cycle_by_cycle() {
 
 #[test]
 fn w36_the_first_cycle_of_a_ring_stays_until_it_turned() {
-    let mut arena = Arena::new(strict_ring().overallocation_limit(1.0).min_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict_ring().overallocation_limit(1.0).min_size(10 * MIB as u64));
     arena.enter();
     arena.ask(el(10000)).expect("room");
     assert_eq!((arena.plan.size(), arena.plan.externals()), (0, 1));
@@ -396,7 +396,7 @@ fn w36_the_first_cycle_of_a_ring_stays_until_it_turned() {
 #[test]
 fn w37_a_ring_grows_when_nothing_in_it_is_valid() {
     let (small, large) = (el(8 * 128 * 100), el(8 * 128 * 200));
-    let mut arena = Arena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
     arena.cycle(&[small]);
     let block = padded(small);
     assert_eq!((arena.plan.block(), arena.plan.size(), arena.plan.offset()), (block, 4 * block, 0));
@@ -417,7 +417,7 @@ fn w37_a_ring_grows_when_nothing_in_it_is_valid() {
 
 #[test]
 fn w38_reallocate_grows_to_a_larger_cycle() {
-    let mut arena = Arena::new(over_time(0).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(over_time(0).policy_spill(SpillPolicy::Reallocate));
     arena.cycle(&[el(100)]);
     arena.initialize();
     assert_eq!(arena.plan.size(), el(100));
@@ -430,7 +430,7 @@ fn w38_reallocate_grows_to_a_larger_cycle() {
 
 #[test]
 fn w39_reallocate_grows_after_the_cycles_to_learn_from() {
-    let mut arena = Arena::new(over_time(3).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(over_time(3).policy_spill(SpillPolicy::Reallocate));
     for count in 1..=10 {
         arena.cycle(&[el(100 * count)]);
         assert_eq!(arena.plan.size(), if count < 3 { 0 } else { el(100 * count) });
@@ -443,7 +443,7 @@ fn w40_a_few_smaller_cycles_do_not_shrink_it() {
         .overallocation_limit(0.0)
         .policy_learning(LearningPolicy::OverTime)
         .policy_spill(SpillPolicy::Reallocate);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     for count in 1..=10 {
         arena.cycle(&[el(100 * count)]);
         if count == 3 {
@@ -463,7 +463,7 @@ fn w40_a_few_smaller_cycles_do_not_shrink_it() {
 
 #[test]
 fn w41_the_second_cycle_of_a_ring_takes_one_block() {
-    let mut arena = Arena::new(strict_ring().min_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict_ring().min_size(10 * MIB as u64));
     arena.cycle(&[el(10)]);
     assert_eq!((arena.plan.size(), arena.plan.offset()), (10 * MIB, 0));
     arena.cycle(&[el(10)]);
@@ -472,7 +472,7 @@ fn w41_the_second_cycle_of_a_ring_takes_one_block() {
 
 #[test]
 fn w42_a_loop_knows_its_last_cycle() {
-    let mut arena = Arena::new(over_time(0));
+    let mut arena = CheckedArena::new(over_time(0));
     for count in 1..=100 {
         arena.cycle(&[el(count)]);
         assert_eq!(arena.plan.last_cycle(), el(count));
@@ -483,7 +483,7 @@ fn w42_a_loop_knows_its_last_cycle() {
 
 #[test]
 fn w43_a_nested_entry_adds_to_its_cycle() {
-    let mut arena = Arena::new(strict().initial_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict().initial_size(10 * MIB as u64));
     arena.enter();
     arena.ask(el(100)).expect("room");
     let mark = arena.plan.mark();
@@ -500,7 +500,7 @@ fn w43_a_nested_entry_adds_to_its_cycle() {
 
 #[test]
 fn w45_external_does_not_grow() {
-    let mut arena = Arena::new(over_time(0));
+    let mut arena = CheckedArena::new(over_time(0));
     arena.cycle(&[el(100)]);
     arena.initialize();
     arena.cycle(&[el(1000)]);
@@ -510,7 +510,7 @@ fn w45_external_does_not_grow() {
 
 #[test]
 fn w46_only_the_first_cycles_are_learned_from() {
-    let mut arena = Arena::new(over_time(3));
+    let mut arena = CheckedArena::new(over_time(3));
     for count in 1..10 {
         arena.cycle(&[el(100 * count)]);
     }
@@ -520,7 +520,7 @@ fn w46_only_the_first_cycles_are_learned_from() {
 
 #[test]
 fn w51_a_ring_pins_what_is_too_large() {
-    let mut arena = Arena::new(ring(3));
+    let mut arena = CheckedArena::new(ring(3));
     arena.cycle(&[el(500), el(500)]);
     let block = padded(2 * el(500));
     assert_eq!((arena.plan.step(), arena.plan.spilled()), (0, 2 * el(500)));
@@ -556,7 +556,7 @@ fn w51_a_ring_pins_what_is_too_large() {
 
 #[test]
 fn w52_a_ring_grows_and_keeps_nothing_outside() {
-    let mut arena = Arena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
     arena.cycle(&[el(500), el(500)]);
     assert_eq!(arena.plan.size(), 4 * padded(2 * el(500)));
     arena.cycles(100, &[el(500), el(500), el(500)]);
@@ -571,7 +571,7 @@ fn w52_a_ring_grows_and_keeps_nothing_outside() {
 fn w57_a_mapped_workspace_spills() {
     let bytes = 200 * MIB;
     let builder = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap).initial_size(bytes as u64);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     assert_eq!(arena.plan.size(), bytes);
     assert_eq!(arena.cycle(&[bytes + el(1000), el(1000)]), [Placement::External, Placement::Block(0)]);
     assert_eq!((arena.plan.size(), arena.plan.externals()), (bytes, 0));
@@ -579,13 +579,13 @@ fn w57_a_mapped_workspace_spills() {
 
 #[test]
 fn w61_spill_everything_learns_nothing() {
-    let mut arena = Arena::new(strict().initial_size(10 * MIB as u64));
+    let mut arena = CheckedArena::new(strict().initial_size(10 * MIB as u64));
     arena.plan.set_debug(DebugMode::SpillEverything);
     arena.enter();
     assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     assert_eq!((arena.plan.offset(), arena.plan.spilled()), (0, el(100)));
     arena.leave();
-    let mut arena = Arena::new(strict());
+    let mut arena = CheckedArena::new(strict());
     arena.plan.set_debug(DebugMode::SpillEverything);
     arena.cycle(&[el(100)]);
     assert_eq!((arena.plan.size(), arena.plan.spilled(), arena.plan.initialize()), (0, 0, None));
@@ -595,9 +595,9 @@ fn w61_spill_everything_learns_nothing() {
 }
 
 /// A ring of `el(100)` bytes, of which nothing is learned.
-fn small_ring(spill: SpillPolicy) -> Arena {
+fn small_ring(spill: SpillPolicy) -> CheckedArena {
     let builder = strict_ring().policy_learning(LearningPolicy::None).initial_size(el(100) as u64);
-    Arena::new(builder.policy_spill(spill))
+    CheckedArena::new(builder.policy_spill(spill))
 }
 
 #[test]
@@ -633,13 +633,13 @@ fn r7_what_is_larger_than_a_ring_fails() {
 
 #[test]
 fn r8_slow_growth_makes_few_blocks() {
-    let mut arena = Arena::new(WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate));
     for count in 1..=1000 {
         arena.cycle(&[el(8 * count)]);
     }
     let doublings_of_1_3 = (1000f64.ln() / 1.3f64.ln()).ceil() as usize;
     assert!(arena.made <= doublings_of_1_3 + 1, "{} blocks", arena.made);
-    let mut arena = Arena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(ring(3).policy_spill(SpillPolicy::Reallocate));
     for count in 1..=1000 {
         arena.cycle(&[el(8 * count)]);
     }
@@ -650,14 +650,14 @@ fn r8_slow_growth_makes_few_blocks() {
 fn r8_the_maximum_is_met_to_the_byte() {
     let max = el(1000) + 7;
     for builder in [strict(), WorkspaceConfig::builder()] {
-        let mut arena = Arena::new(builder.max_size(max as u64).policy_spill(SpillPolicy::Reallocate));
+        let mut arena = CheckedArena::new(builder.max_size(max as u64).policy_spill(SpillPolicy::Reallocate));
         arena.cycle(&[el(100)]);
         arena.cycle(&[2 * el(1000)]);
         assert_eq!(arena.plan.size(), max);
         arena.cycles(3, &[2 * el(1000)]);
         assert_eq!((arena.plan.size(), arena.made), (max, 2));
     }
-    let mut arena = Arena::new(ring(3).max_size(max as u64).policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(ring(3).max_size(max as u64).policy_spill(SpillPolicy::Reallocate));
     arena.cycle(&[el(100)]);
     arena.cycles(40, &[2 * el(1000)]);
     assert_eq!((arena.plan.size(), arena.plan.block(), arena.made), (max, el(1000), 2));
@@ -666,7 +666,7 @@ fn r8_the_maximum_is_met_to_the_byte() {
 #[test]
 fn r8_small_cycles_shrink_it() {
     let builder = WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate).shrink_after(10);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     arena.cycle(&[el(1000)]);
     let large = arena.plan.size();
     for _ in 0..3 {
@@ -687,7 +687,7 @@ fn r8_small_cycles_shrink_it() {
 
 #[test]
 fn r8_a_ring_shrinks_when_nothing_in_it_is_valid() {
-    let mut arena = Arena::new(ring(3).shrink_after(10));
+    let mut arena = CheckedArena::new(ring(3).shrink_after(10));
     arena.cycle(&[el(1000)]);
     arena.cycles(10, &[el(104)]);
     assert_eq!(arena.plan.size(), 4 * padded(el(1000)));
@@ -699,7 +699,7 @@ fn r8_a_ring_shrinks_when_nothing_in_it_is_valid() {
 
 #[test]
 fn r8_trim_goes_by_the_last_cycles_and_keeps_min_size() {
-    let mut arena = Arena::new(strict().min_size(el(200) as u64));
+    let mut arena = CheckedArena::new(strict().min_size(el(200) as u64));
     assert_eq!(arena.plan.trim(), None);
     arena.cycle(&[el(1000)]);
     assert_eq!(arena.plan.trim(), None);
@@ -719,7 +719,7 @@ fn r8_trim_goes_by_the_last_cycles_and_keeps_min_size() {
 
 #[test]
 fn a_block_that_could_not_be_made_changes_nothing() {
-    let mut arena = Arena::new(WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate));
+    let mut arena = CheckedArena::new(WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate));
     arena.broken = true;
     arena.cycles(3, &[el(100)]);
     assert_eq!((arena.plan.size(), arena.plan.externals()), (0, 0));
@@ -734,7 +734,7 @@ fn a_block_that_could_not_be_made_changes_nothing() {
 
 #[test]
 fn a_diverted_request_leaves_the_bytes_to_the_next() {
-    let mut arena = Arena::new(strict().initial_size(el(100) as u64));
+    let mut arena = CheckedArena::new(strict().initial_size(el(100) as u64));
     arena.enter();
     arena.divert(el(50));
     assert_eq!((arena.plan.offset(), arena.plan.spilled(), arena.plan.this_cycle()), (0, el(50), el(50)));
@@ -756,7 +756,7 @@ fn sizes_that_no_memory_has_do_not_wrap() {
 
 #[test]
 fn a_ring_without_room_for_a_block_does_not_turn_at_each_entry() {
-    let mut arena = Arena::new(ring(2).max_size(1));
+    let mut arena = CheckedArena::new(ring(2).max_size(1));
     arena.cycle(&[el(8)]);
     assert_eq!((arena.plan.size(), arena.plan.block(), arena.plan.externals()), (1, 0, 1));
     arena.cycle(&[]);
@@ -768,7 +768,7 @@ fn a_ring_without_room_for_a_block_does_not_turn_at_each_entry() {
 #[test]
 fn a_ring_with_fewer_blocks_than_planned_keeps_fewer_cycles() {
     let builder = ring(3).policy_learning(LearningPolicy::OverTime).max_size(el(8) as u64).steps_number(1);
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     arena.cycles(12, &[]);
     arena.cycle(&[el(8)]);
     arena.enter();

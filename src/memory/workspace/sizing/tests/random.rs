@@ -107,7 +107,7 @@ struct Cycle {
     trim: bool,
 }
 
-impl Arena {
+impl CheckedArena {
     fn act(&mut self, act: Act) {
         match act {
             Act::Ask(bytes) => {
@@ -139,7 +139,7 @@ impl Arena {
 
 /// Runs one program of cycles, and looks that what it keeps goes when the workspace is used on.
 fn nothing_valid_is_overwritten_or_freed_in(builder: WorkspaceConfigBuilder, cycles: Vec<Cycle>) {
-    let mut arena = Arena::new(builder);
+    let mut arena = CheckedArena::new(builder);
     for cycle in cycles {
         arena.enter();
         for act in cycle.acts {
