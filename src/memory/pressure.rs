@@ -151,7 +151,7 @@ fn held(device: &Device) -> (u64, u64) {
 /// Steps that were taken, the arrays that they ended with their bytes, and the reclaimer that was called last: others
 /// come and go.
 #[derive(Default)]
-struct Steps {
+struct RecoverySteps {
     taken: Vec<RecoveryStep>,
     reclaimed: u64,
     reclaimed_bytes: u64,
@@ -160,7 +160,7 @@ struct Steps {
     until: u64,
 }
 
-impl Steps {
+impl RecoverySteps {
     /// Takes a step, whose `f` says how many arrays it ended.
     fn take(&mut self, name: &'static str, device: &Device, f: impl FnOnce() -> u64) {
         let (start, before) = (Instant::now(), held(device));
@@ -187,7 +187,7 @@ pub(crate) fn recover<T>(
     mut why: NoBytes,
     attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
 ) -> Result<T> {
-    let mut steps = Steps::default();
+    let mut steps = RecoverySteps::default();
     let outer = LOOKING.replace(true);
     let (mut next, mut begun_again) = (0, false);
     let mut not_there = None;
@@ -248,7 +248,7 @@ fn elsewhere<T>(
     device: &Device,
     bytes: usize,
     attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
-    steps: &mut Steps,
+    steps: &mut RecoverySteps,
 ) -> std::result::Result<T, NoBytes> {
     let mut found = Err(NoBytes::Exhausted);
     steps.take("spill", device, || {
@@ -319,7 +319,13 @@ pub fn set_device_spill(bytes: Option<u64>) -> Option<u64> {
 }
 
 /// Takes the step with this number. Whether there is one.
-fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usize), steps: &mut Steps) -> bool {
+fn step(
+    context: &ThreadContext,
+    device: &Device,
+    why: &NoBytes,
+    at: (usize, usize),
+    steps: &mut RecoverySteps,
+) -> bool {
     let (bytes, number) = at;
     // What is kept for reuse is charged to nobody, and others want to use it again.
     let trims = !why.is_budget();
@@ -344,7 +350,11 @@ fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usi
 }
 
 /// Calls the program's next reclaimer. Whether there is one.
-fn reclaimer(context: &ThreadContext, (device, why, bytes): (&Device, &NoBytes, usize), steps: &mut Steps) -> bool {
+fn reclaimer(
+    context: &ThreadContext,
+    (device, why, bytes): (&Device, &NoBytes, usize),
+    steps: &mut RecoverySteps,
+) -> bool {
     let all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
     if steps.called.is_none() {
         // Relaxed: who registered before has let go of the lock since.
@@ -380,7 +390,7 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, pa
     if LOOKING.replace(true) {
         return;
     }
-    let mut steps = Steps::default();
+    let mut steps = RecoverySteps::default();
     steps.take("drain", device, || reclaim::drain_all(context) as u64);
     while let Some(over) = budget::above_soft(payer)
         && reclaimer(context, (device, &NoBytes::Budget(over), bytes), &mut steps)
@@ -429,7 +439,7 @@ pub fn trim(device: &Device, level: Trim) -> u64 {
         Trim::All if outer => ORPHANS,
         Trim::All => usize::MAX,
     };
-    let (before, mut steps) = (held(device), Steps::default());
+    let (before, mut steps) = (held(device), RecoverySteps::default());
     let mut take =
         |number| with_context(|context| step(context, device, &NoBytes::Exhausted, (usize::MAX, number), &mut steps));
     let mut number = 0;
@@ -476,7 +486,7 @@ fn budget_owner(refusal: &OverBudget) -> String {
 #[cold]
 pub(crate) fn over_budget(op: &'static str, device: &Device, refusal: OverBudget) -> Error {
     let what = (op, device, refusal.asked as usize);
-    with_context(|context| exhausted(context, what, &NoBytes::Budget(refusal), Steps::default()))
+    with_context(|context| exhausted(context, what, &NoBytes::Budget(refusal), RecoverySteps::default()))
 }
 
 fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::budget::MemoryStats) -> OutOfMemoryClass {
@@ -506,7 +516,12 @@ fn over_physical_limit(device: &Device, bytes: u64) -> Option<(u64, u64)> {
     (resident.saturating_add(bytes.max(2 << 20)) > max).then_some((resident, max))
 }
 
-fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why: &NoBytes, steps: Steps) -> Error {
+fn exhausted(
+    context: &ThreadContext,
+    what: (&'static str, &Device, usize),
+    why: &NoBytes,
+    steps: RecoverySteps,
+) -> Error {
     let (op, device, bytes) = what;
     stats::count_refused();
     trace::event(Kind::Refused, bytes as u64, device);

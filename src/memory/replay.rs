@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 
 /// A request, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ReplayStep {
     /// So many bytes for a place that has none.
     Take(u32, u64),
     Put(u32),
@@ -47,7 +47,7 @@ enum Step {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    steps: Vec<Step>,
+    steps: Vec<ReplayStep>,
     /// How many places there are: the most that are taken at once.
     places: u32,
 }
@@ -65,14 +65,14 @@ impl Building {
         let Entry::Vacant(entry) = self.open.entry(number) else { return Err(format!("{number} has bytes already")) };
         let place = *entry.insert(self.free.pop().unwrap_or(self.recording.places));
         self.recording.places = self.recording.places.max(place + 1);
-        self.recording.steps.push(Step::Take(place, bytes));
+        self.recording.steps.push(ReplayStep::Take(place, bytes));
         Ok(())
     }
 
     fn put(&mut self, number: u64) -> Result<(), String> {
         let place = self.open.remove(&number).ok_or_else(|| format!("{number} has no bytes"))?;
         self.free.push(place);
-        self.recording.steps.push(Step::Put(place));
+        self.recording.steps.push(ReplayStep::Put(place));
         Ok(())
     }
 
@@ -156,14 +156,14 @@ impl Recording {
     /// Those of `out`.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         self.steps.iter().try_for_each(|step| match step {
-            Step::Take(place, bytes) => writeln!(out, "+ {place} {bytes}"),
-            Step::Put(place) => writeln!(out, "- {place}"),
+            ReplayStep::Take(place, bytes) => writeln!(out, "+ {place} {bytes}"),
+            ReplayStep::Put(place) => writeln!(out, "- {place}"),
         })
     }
 
     /// How many requests there are.
     pub fn requests(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Take(..))).count()
+        self.steps.iter().filter(|step| matches!(step, ReplayStep::Take(..))).count()
     }
 
     /// Asks a pool for what was recorded, so many times; what goes on at the end of a round ends before the next one.
@@ -192,8 +192,8 @@ impl Recording {
                     }
                     count += 1;
                     match *step {
-                        Step::Take(place, bytes) => run.take(place as usize, bytes),
-                        Step::Put(place) => run.put(place as usize),
+                        ReplayStep::Take(place, bytes) => run.take(place as usize, bytes),
+                        ReplayStep::Put(place) => run.put(place as usize),
                     }
                     if run.note() {
                         peak = count;

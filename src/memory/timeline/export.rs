@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Event, EventKind, Span, Step, Timeline};
+use super::{Event, EventKind, Span, SpanEdge, Timeline};
 
 /// A text as JSON, which does not end a script that it stands in.
 pub(super) fn quoted(text: &str) -> String {
@@ -38,7 +38,7 @@ impl Timeline {
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         write!(out, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"ndgc\"}}}}")?;
         let mut now: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for Step { at, starts, span: i } in self.steps() {
+        for SpanEdge { at, starts, span: i } in self.edges() {
             let Span { bytes, ref owner, ref device, .. } = self.spans[i];
             let (name, line) = (quoted(&on_device(owner, device)), quoted(&self.spans[i].line()));
             let count = now.entry((owner, device)).or_default();
@@ -191,7 +191,7 @@ impl Timeline {
         }
         let mut refusals = self.events.iter().filter(|event| refused_by(event) == Some(device)).peekable();
         let mut free = total;
-        for Step { at, starts, span: i } in self.steps() {
+        for SpanEdge { at, starts, span: i } in self.edges() {
             let span = &self.spans[i];
             if *span.device != *device {
                 continue;

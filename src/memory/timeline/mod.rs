@@ -213,7 +213,7 @@ impl Building {
 
 /// The start of a span, or its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct SpanEdge {
     pub(crate) at: u64,
     pub(crate) starts: bool,
     /// Its number in the timeline.
@@ -222,27 +222,27 @@ pub(crate) struct Step {
 
 /// Starts and ends by time, an end before a start of the same moment, but for spans of no time, which start before they
 /// end. Takes two numbers a span.
-struct Steps<'a> {
+struct SpanEdges<'a> {
     spans: &'a [Span],
     starts: Peekable<vec::IntoIter<u32>>,
     ends: Peekable<vec::IntoIter<u32>>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> SpanEdges<'a> {
     fn new(spans: &'a [Span]) -> Self {
         let at = |i: u32| &spans[i as usize];
         let mut starts: Vec<u32> = (0..spans.len() as u32).collect();
         let mut ends: Vec<u32> = starts.iter().copied().filter(|&i| at(i).end.is_some()).collect();
         starts.sort_by_key(|&i| at(i).start);
         ends.sort_by_key(|&i| (at(i).end, at(i).end == Some(at(i).start)));
-        Steps { spans, starts: starts.into_iter().peekable(), ends: ends.into_iter().peekable() }
+        SpanEdges { spans, starts: starts.into_iter().peekable(), ends: ends.into_iter().peekable() }
     }
 }
 
-impl Iterator for Steps<'_> {
-    type Item = Step;
+impl Iterator for SpanEdges<'_> {
+    type Item = SpanEdge;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<SpanEdge> {
         let start = self.starts.peek().map(|&i| self.spans[i as usize].start);
         let next_end = self.ends.peek().map(|&i| &self.spans[i as usize]);
         let end = next_end.and_then(|span| Some((span.end?, span.end == Some(span.start))));
@@ -252,7 +252,7 @@ impl Iterator for Steps<'_> {
             (_, None) => false,
         };
         let (at, from) = if ends { (end?.0, &mut self.ends) } else { (start?, &mut self.starts) };
-        from.next().map(|span| Step { at, starts: !ends, span: span as usize })
+        from.next().map(|span| SpanEdge { at, starts: !ends, span: span as usize })
     }
 }
 
@@ -278,22 +278,22 @@ impl Timeline {
     /// The most bytes that were alive at once, of what was noted, on all devices together.
     pub fn peak(&self) -> u64 {
         let (mut now, mut peak) = (0u64, 0u64);
-        for step in self.steps() {
-            now = self.after(step, now);
+        for edge in self.edges() {
+            now = self.after(edge, now);
             peak = peak.max(now);
         }
         peak.saturating_mul(self.sample.max(1))
     }
 
     /// Starts and ends by time.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        Steps::new(&self.spans)
+    pub(crate) fn edges(&self) -> impl Iterator<Item = SpanEdge> + '_ {
+        SpanEdges::new(&self.spans)
     }
 
-    /// What `now` bytes are after a step. Spans are the program's to change.
-    fn after(&self, step: Step, now: u64) -> u64 {
-        let bytes = self.spans[step.span].bytes;
-        if step.starts { now.saturating_add(bytes) } else { now.saturating_sub(bytes) }
+    /// What `now` bytes are after an edge. Spans are the program's to change.
+    fn after(&self, edge: SpanEdge, now: u64) -> u64 {
+        let bytes = self.spans[edge.span].bytes;
+        if edge.starts { now.saturating_add(bytes) } else { now.saturating_sub(bytes) }
     }
 
     /// The bytes of each group at so many moments, each that of the peak of its part of the run: the largest groups,
@@ -306,14 +306,14 @@ impl Timeline {
             own.push(*groups.entry(group(span)).or_insert(next) as u32);
         }
         let peaks = self.peaks(moments);
-        let mut steps = self.steps();
+        let mut edges = self.edges();
         let mut now = vec![0u64; groups.len()];
         let mut bytes = vec![Vec::with_capacity(moments); groups.len()];
         let mut at = 0;
         for &peak in &peaks {
-            for step in steps.by_ref().take(peak - at) {
-                let value = &mut now[own[step.span] as usize];
-                *value = self.after(step, *value);
+            for edge in edges.by_ref().take(peak - at) {
+                let value = &mut now[own[edge.span] as usize];
+                *value = self.after(edge, *value);
             }
             at = peak;
             for (all, &value) in bytes.iter_mut().zip(&now) {
@@ -331,15 +331,15 @@ impl Timeline {
         named
     }
 
-    /// For each of so many parts of the run how many steps there are until its peak.
+    /// For each of so many parts of the run how many edges there are until its peak.
     fn peaks(&self, moments: usize) -> Vec<usize> {
-        let (mut now, mut at, mut steps) = (0u64, 0, self.steps().peekable());
+        let (mut now, mut at, mut edges) = (0u64, 0, self.edges().peekable());
         let part = |moment: usize| (self.end.saturating_add(1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
         (0..moments)
             .map(|moment| {
                 let (mut peak, mut place) = (now, at);
-                while let Some(step) = steps.next_if(|step| step.at < part(moment)) {
-                    now = self.after(step, now);
+                while let Some(edge) = edges.next_if(|edge| edge.at < part(moment)) {
+                    now = self.after(edge, now);
                     at += 1;
                     if now >= peak {
                         (peak, place) = (now, at);
