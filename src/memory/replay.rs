@@ -54,13 +54,13 @@ pub struct Recording {
 
 /// A recording that is made, with the places of what goes on.
 #[derive(Default)]
-struct Building {
+struct RecordingBuilder {
     recording: Recording,
     open: HashMap<u64, u32>,
     free: Vec<u32>,
 }
 
-impl Building {
+impl RecordingBuilder {
     fn take(&mut self, number: u64, bytes: u64) -> Result<(), String> {
         let Entry::Vacant(entry) = self.open.entry(number) else { return Err(format!("{number} has bytes already")) };
         let place = *entry.insert(self.free.pop().unwrap_or(self.recording.places));
@@ -122,7 +122,7 @@ impl Recording {
     /// Those of `input`; [`io::ErrorKind::InvalidData`] with the line that is not understood, ends what has not begun,
     /// or begins what goes on.
     pub fn read(input: impl BufRead) -> io::Result<Recording> {
-        let (mut building, mut table) = (Building::default(), None);
+        let (mut building, mut table) = (RecordingBuilder::default(), None);
         for (n, line) in input.lines().enumerate() {
             let line = line?;
             if line.starts_with('#') || line.trim().is_empty() {
@@ -180,7 +180,7 @@ impl Recording {
 
     /// Replays so many steps at most. Returns also after how many most was reserved.
     fn run(&self, pool: ReplayPool, rounds: u32, most: u64) -> (Replayed, u64) {
-        let mut run = Run { pool: Pool::new(pool), taken: Vec::new(), replayed: Replayed::default() };
+        let mut run = ReplayRun { pool: Pool::new(pool), taken: Vec::new(), replayed: Replayed::default() };
         let (mut count, mut peak) = (0, 0);
         work::all(|| {
             for _ in 0..rounds {
@@ -224,7 +224,7 @@ impl Timeline {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn recording(&self) -> Recording {
-        let mut building = Building::default();
+        let mut building = RecordingBuilder::default();
         for step in self.steps() {
             let number = step.span as u64;
             // A span begins once, and ends after that.
@@ -384,14 +384,14 @@ impl Pool {
 }
 
 /// A replay that goes on.
-struct Run {
+struct ReplayRun {
     pool: Pool,
     /// What each place has: its block, and the bytes asked for.
     taken: Vec<Option<(Span, u64)>>,
     replayed: Replayed,
 }
 
-impl Run {
+impl ReplayRun {
     fn take(&mut self, place: usize, bytes: u64) {
         self.replayed.requests += 1;
         // No pool is asked for nothing.

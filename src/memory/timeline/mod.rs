@@ -131,13 +131,13 @@ pub struct Timeline {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn timeline() -> Timeline {
-    let mut made = Building::default();
+    let mut made = TimelineBuilder::default();
     let (lost, sampled) = trace::each_record(|record| made.add(record));
     Timeline { lost, sample: if sampled { SAMPLE.into() } else { 1 }, ..made.timeline }
 }
 
 #[derive(Default)]
-struct Building {
+struct TimelineBuilder {
     timeline: Timeline,
     /// Spans that go on, by whether they are blocks, and their numbers.
     open: HashMap<(bool, u32), usize>,
@@ -147,7 +147,7 @@ struct Building {
     devices: Vec<Arc<str>>,
 }
 
-impl Building {
+impl TimelineBuilder {
     fn add(&mut self, record: &Record) {
         let Record { at, id, kind, device, bytes, of, site } = *record;
         self.timeline.end = at;
