@@ -13,7 +13,7 @@ use crate::base::order::sort_by_key;
 use crate::device::Device;
 use crate::memory::{
     gc,
-    line::{Counted, Line, Lines, is_outside, visit},
+    line::{ArrayFigures, Line, Lines, is_outside, visit},
     manager::{self, ManagerInfo},
     owner,
     proxy::Proxy,
@@ -70,7 +70,7 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     };
     let counts = |array: &Proxy| matches!(within, Within::Workspace(_)) || is_outside(array);
     let (mut lines, mut holders, mut storages) = (Lines::default(), HashMap::new(), HashSet::new());
-    visit(arrays, one_of, is_wanted, counts, |array, Counted { age, storage, bytes, is_kept }| {
+    visit(arrays, one_of, is_wanted, counts, |array, ArrayFigures { age, storage, bytes, is_kept }| {
         let index = array.key().index();
         lines.add(registry::created(index), age, bytes, is_kept);
         let Some(holder) = owner::holder(registry::slot(index)) else { return };

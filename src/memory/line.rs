@@ -106,7 +106,7 @@ impl Lines {
 }
 
 /// An array as it counts.
-pub(super) struct Counted {
+pub(super) struct ArrayFigures {
     pub(super) age: Duration,
     /// Its storage; none where its bytes count for a workspace.
     pub(super) storage: Option<u32>,
@@ -122,7 +122,7 @@ pub(super) fn visit(
     one_of: u64,
     is_wanted: impl Fn(&Proxy) -> bool,
     counts: impl Fn(&Proxy) -> bool,
-    mut f: impl FnMut(&Proxy, Counted),
+    mut f: impl FnMut(&Proxy, ArrayFigures),
 ) {
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
@@ -141,7 +141,7 @@ pub(super) fn visit(
         };
         // A kept array's count is nobody's; the other one is this function's.
         let is_kept = registry::slot(index).core.state() & KEPT != 0 && array.handle_count() == 2;
-        f(array, Counted { age: Duration::from_millis(u64::from(age(array))), storage, bytes, is_kept });
+        f(array, ArrayFigures { age: Duration::from_millis(u64::from(age(array))), storage, bytes, is_kept });
     }
 }
 

@@ -56,14 +56,14 @@ pub struct Pressure {
     pub manager: Option<String>,
 }
 
-struct Entry {
+struct RegisteredReclaimer {
     rank: i32,
     serial: u64,
     name: &'static str,
     give: Arc<dyn Fn(&Pressure) + Send + Sync>,
 }
 
-impl Entry {
+impl RegisteredReclaimer {
     fn order(&self) -> (i32, u64) {
         (self.rank, self.serial)
     }
@@ -73,7 +73,7 @@ impl Entry {
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// By rank, then in the order of registration.
-static RECLAIMERS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static RECLAIMERS: Mutex<Vec<RegisteredReclaimer>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// Whether this thread looks for bytes: what it allocates meanwhile is refused without a look.
@@ -109,7 +109,7 @@ pub fn on_pressure(name: &'static str, rank: i32, give: impl Fn(&Pressure) + Sen
     }
     let mut all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = all.partition_point(|other| other.order() < (rank, serial));
-    all.insert(at, Entry { rank, serial, name, give: Arc::new(give) });
+    all.insert(at, RegisteredReclaimer { rank, serial, name, give: Arc::new(give) });
     Reclaimer(serial)
 }
 
