@@ -52,7 +52,7 @@ const LIFE: u64 = 1 << 32;
 /// A budget and what is charged to it.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Node {
+struct BudgetNode {
     bytes: Meter,
     soft: AtomicU64,
     soft_arrays: AtomicU64,
@@ -74,7 +74,7 @@ struct Node {
     soft_passed: AtomicU64,
 }
 
-slab!(NODES: Node = Node {
+slab!(NODES: BudgetNode = BudgetNode {
     bytes: Meter::closed(),
     soft: AtomicU64::new(NONE),
     soft_arrays: AtomicU64::new(NONE),
@@ -101,7 +101,7 @@ pub(crate) fn is_in_use() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-impl Node {
+impl BudgetNode {
     /// Reserves again what was drawn, as far as there still are reservations that it was for. How much that is.
     fn reserve_again(&self, bytes: u64) -> u64 {
         self.drawing.with(|()| {
@@ -112,7 +112,7 @@ impl Node {
     }
 }
 
-fn node(number: u32) -> &'static Node {
+fn node(number: u32) -> &'static BudgetNode {
     NODES.get(number - 1)
 }
 
@@ -445,7 +445,7 @@ fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<(), Over
 }
 
 /// What a charge took of a reservation. The node is locked until it is known whether the rest is granted.
-struct Draw {
+struct ReservationDraw {
     node: u32,
     bytes: u64,
     _held: Unlock<'static>,
@@ -460,7 +460,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
         if end == 0 && (own || at != number) && of.reserved.load(Ordering::Relaxed) != 0 {
             let held = of.drawing.hold();
             let some = draw(of, left);
-            drawn.push(Draw { node: at, bytes: some, _held: held });
+            drawn.push(ReservationDraw { node: at, bytes: some, _held: held });
             left -= some;
             if left == 0 {
                 break;
@@ -492,7 +492,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
 
 /// Takes back what [`charge_from`] did before the node `at` refused.
 #[cold]
-fn take_back(number: u32, at: u32, bytes: u64, drawn: &[Draw]) {
+fn take_back(number: u32, at: u32, bytes: u64, drawn: &[ReservationDraw]) {
     for draw in drawn {
         node(draw.node).reserved.fetch_add(draw.bytes, Ordering::Relaxed);
     }
@@ -508,7 +508,7 @@ fn take_back(number: u32, at: u32, bytes: u64, drawn: &[Draw]) {
 
 /// Takes from what is reserved, at most so much.
 #[inline]
-fn draw(of: &Node, bytes: u64) -> u64 {
+fn draw(of: &BudgetNode, bytes: u64) -> u64 {
     let take = |reserved: u64| (reserved > 0).then(|| reserved - reserved.min(bytes));
     let drawn = of.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
     drawn.map_or(0, |reserved| reserved.min(bytes))
@@ -523,7 +523,7 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
 }
 
 #[inline]
-fn free_bytes(of: &Node, number: u32, bytes: u64) {
+fn free_bytes(of: &BudgetNode, number: u32, bytes: u64) {
     // Relaxed: as long as bytes are charged to it, it does not end.
     let life = of.refs.load(Ordering::Relaxed);
     // SeqCst: pairs with `release_one`, and as Release with the Acquire in `Meter::read`.
@@ -622,7 +622,7 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
 pub(crate) fn count_at_once(number: u32) -> bool {
     let mut at = number;
     while at != 0 {
-        let Node { arrays, parent, .. } = node(at);
+        let BudgetNode { arrays, parent, .. } = node(at);
         let most = arrays.max.load(Ordering::Relaxed).min(arrays.peak.load(Ordering::Relaxed));
         if arrays.add_within(most, 1, false).is_err() {
             path(number, at).for_each(|below| node(below).arrays.revoke(1));
@@ -652,7 +652,7 @@ pub(crate) fn uncount_array(number: u32, end: u32) {
 pub(crate) fn full(number: u32) -> Option<OverBudget> {
     let mut at = number;
     while at != 0 {
-        let Node { arrays, parent, .. } = node(at);
+        let BudgetNode { arrays, parent, .. } = node(at);
         let max = arrays.max.load(Ordering::Relaxed);
         if max != NONE && arrays.now() >= max {
             return Some(refused(at, arrays.now(), 1, true));
