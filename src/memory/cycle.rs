@@ -5,9 +5,9 @@
 //! ends a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`RetainCount`]; if
 //! nobody is found, nobody will be.
 //!
-//! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another
-//! one did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom
-//! explores this file (`loom_tests/cycle.rs`).
+//! A thread that is not the workspace's says in [`ForeignUse`] that it reads, once for each storage, or finds that
+//! another one did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record.
+//! loom explores this file (`loom_tests/cycle.rs`).
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -70,11 +70,11 @@ impl RetainCount {
 
 /// Whether a thread that is not the workspace's used bytes of a block.
 #[derive(Debug)]
-pub(crate) struct Foreign(AtomicU32);
+pub(crate) struct ForeignUse(AtomicU32);
 
-impl Foreign {
+impl ForeignUse {
     pub(crate) fn new() -> Self {
-        Foreign(AtomicU32::new(0))
+        ForeignUse(AtomicU32::new(0))
     }
 
     /// Says so. The caller looks at `Oldest` afterwards.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
 use crate::memory::{
-    cycle::{Foreign, Oldest, RetainCount},
+    cycle::{ForeignUse, Oldest, RetainCount},
     hazard::{Hazards, announced, heavy},
 };
 
@@ -30,7 +30,7 @@ enum Fault {
 struct Block {
     oldest: Oldest,
     retain_count: RetainCount,
-    foreign: Foreign,
+    foreign: ForeignUse,
     /// Whether the storage is still the workspace's thread's alone: 0, or 1 (`Storage::ask`).
     shared: AtomicU32,
     bytes: UnsafeCell<u32>,
@@ -126,7 +126,7 @@ fn run(fault: Fault, others: &'static [fn(&Block)]) {
         let block = Arc::new(Block {
             oldest: Oldest::new(),
             retain_count: RetainCount::new(),
-            foreign: Foreign::new(),
+            foreign: ForeignUse::new(),
             shared: AtomicU32::new(0),
             bytes: UnsafeCell::new(0),
             touched: AtomicU32::new(0),

@@ -15,7 +15,7 @@ use crate::device::{
 };
 use crate::memory::{
     budget::{self, NoBytes},
-    cycle::{Foreign, RetainCount},
+    cycle::{ForeignUse, RetainCount},
     slab::slab,
     switch,
     trace::{self, Kind},
@@ -26,14 +26,14 @@ use crate::memory::{
 #[derive(Debug)]
 struct BlockCell {
     retain_count: RetainCount,
-    foreign: Foreign,
+    foreign: ForeignUse,
     /// Whether it is a file: 1, or 0.
     is_file: AtomicU32,
 }
 
 slab!(CELLS: BlockCell = BlockCell {
     retain_count: RetainCount::new(),
-    foreign: Foreign::new(),
+    foreign: ForeignUse::new(),
     is_file: AtomicU32::new(0),
 });
 
