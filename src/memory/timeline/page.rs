@@ -24,13 +24,13 @@ const PAGE: &str = include_str!("page.html");
 
 /// What was made at one line for one owner, the first first.
 #[derive(Default)]
-struct Row<'a> {
+struct PageRow<'a> {
     spans: Vec<&'a Span>,
     live: u64,
     live_bytes: u64,
 }
 
-impl Row<'_> {
+impl PageRow<'_> {
     /// How many were alive when this part of them, in quarters, had begun.
     fn alive(&self, quarters: usize) -> usize {
         let at = self.begun(quarters);
@@ -107,7 +107,7 @@ impl Timeline {
     }
 
     fn rows(&self, data: &mut String) {
-        let mut rows: HashMap<(String, String), Row<'_>> = HashMap::new();
+        let mut rows: HashMap<(String, String), PageRow<'_>> = HashMap::new();
         let last = self.spans.last().map_or(0, |span| span.start);
         for span in &self.spans {
             let row = rows.entry((span.line(), on_device(&span.owner, &span.device))).or_default();
@@ -117,7 +117,7 @@ impl Timeline {
                 row.live_bytes = row.live_bytes.saturating_add(span.bytes);
             }
         }
-        let bytes = |row: &Row<'_>| row.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
+        let bytes = |row: &PageRow<'_>| row.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
         let mut rows: Vec<_> = rows.into_iter().map(|(name, row)| (name, bytes(&row), row)).collect();
         sort_by(&mut rows, |(a, x, r), (b, y, q)| (q.live_bytes, y, a).cmp(&(r.live_bytes, x, b)));
         for (i, ((line, owner), bytes, row)) in rows.iter().take(ROWS).enumerate() {

@@ -26,21 +26,21 @@ pub(crate) struct Figures {
 }
 
 #[derive(Debug)]
-struct Row {
+struct DeviceRow {
     device: Device,
     figures: Figures,
     /// The scopes of those that live, with the stamps before their first cycles.
     scopes: Vec<(Arc<CycleScope>, u64)>,
 }
 
-static ROWS: Mutex<BTreeMap<Arc<str>, Vec<Row>>> = Mutex::new(BTreeMap::new());
+static ROWS: Mutex<BTreeMap<Arc<str>, Vec<DeviceRow>>> = Mutex::new(BTreeMap::new());
 
 /// Changes the row of a name, which is made if there is none, and goes when nothing is left.
-fn change(name: &Arc<str>, device: &Device, change: &dyn Fn(&mut Row)) {
+fn change(name: &Arc<str>, device: &Device, change: &dyn Fn(&mut DeviceRow)) {
     let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
     let rows = all.entry(Arc::clone(name)).or_default();
     let at = rows.iter().position(|row| row.device == *device).unwrap_or_else(|| {
-        rows.push(Row { device: device.clone(), figures: Figures::default(), scopes: Vec::new() });
+        rows.push(DeviceRow { device: device.clone(), figures: Figures::default(), scopes: Vec::new() });
         rows.len() - 1
     });
     change(&mut rows[at]);
@@ -69,7 +69,7 @@ pub(crate) fn destroyed(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope
 
 /// A block was taken.
 pub(crate) fn block_taken(name: &Arc<str>, device: &Device, bytes: u64) {
-    change(name, device, &|Row { figures, .. }| {
+    change(name, device, &|DeviceRow { figures, .. }| {
         figures.bytes += bytes;
         figures.total += bytes;
         figures.peak = figures.peak.max(figures.bytes);
@@ -101,7 +101,7 @@ pub(crate) fn of_device(device: &Device) -> Vec<(Arc<str>, Figures)> {
     }
     let all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
     let rows = all.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
-    let now = |row: &Row| {
+    let now = |row: &DeviceRow| {
         let cycles: u64 = row.scopes.iter().map(|(scope, first)| scope.last() - first).sum();
         Figures { cycles: row.figures.cycles + cycles, ..row.figures }
     };

@@ -43,7 +43,7 @@ enum FrameKind {
 /// lie side by side are read one by one, as they were written; a wider read would wait.
 #[derive(Debug)]
 #[repr(C)]
-struct Frame {
+struct StackFrame {
     kind: FrameKind,
     /// [`LEFT`] if its guard is gone.
     id: u64,
@@ -61,7 +61,7 @@ pub(crate) struct WorkspaceStack {
     host: RefCell<Option<Rc<Arena>>>,
     /// Whether any frame is there.
     busy: Cell<bool>,
-    frames: RefCell<Vec<Frame>>,
+    frames: RefCell<Vec<StackFrame>>,
     /// By name.
     all: RefCell<Vec<Rc<Arena>>>,
     next: Cell<u64>,
@@ -325,7 +325,7 @@ impl WorkspaceStack {
         let id = self.next.get();
         self.next.set(id + 1);
         let mut frames = self.frames.borrow_mut();
-        frames.push(Frame { kind, id, arena: None });
+        frames.push(StackFrame { kind, id, arena: None });
         // After it has its place: what might have to be dropped would go there over the stack.
         if let Some(frame) = frames.last_mut() {
             frame.arena = arena.cloned();
