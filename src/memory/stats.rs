@@ -244,7 +244,7 @@ impl NdManager {
             return Stats(Vec::new());
         }
         with_context(reclaim::drain_all);
-        let (mut held, mut storages, managers) = (Held::default(), HashSet::new(), self.subtree());
+        let (mut held, mut storages, managers) = (HeldFigures::default(), HashSet::new(), self.subtree());
         managers.iter().for_each(|manager| held.add(manager, &mut storages));
         let own = [
             ("arrays.current", held.arrays),
@@ -280,7 +280,7 @@ impl NdManager {
 
 /// What managers hold.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldFigures {
     pub(super) arrays: u64,
     /// Arrays that nobody has a handle of.
     pub(super) dead: u64,
@@ -288,7 +288,7 @@ pub(super) struct Held {
     pub(super) dead_bytes: u64,
 }
 
-impl Held {
+impl HeldFigures {
     /// Adds a manager's own arrays; of storages those that were not counted before.
     pub(super) fn add(&mut self, manager: &ManagerInfo, storages: &mut HashSet<u32>) {
         manager.for_each_array(|index| {
@@ -449,7 +449,7 @@ fn end(device: &Device, number: u64) -> (u64, u64) {
 }
 
 /// Where a scope began; its end, also by a panic, is counted.
-struct Open<'d> {
+struct OpenScope<'d> {
     device: &'d Device,
     number: u64,
     start: Instant,
@@ -479,11 +479,11 @@ pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
         parent
     });
     let (number, active) = begin(device);
-    let _open = Open { device, number, start: Instant::now(), parent, active, arrays: gc::stats() };
+    let _open = OpenScope { device, number, start: Instant::now(), parent, active, arrays: gc::stats() };
     f()
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenScope<'_> {
     fn drop(&mut self) {
         let leave = || {
             PATH.with_borrow_mut(|path| {

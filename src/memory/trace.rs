@@ -363,7 +363,7 @@ pub(crate) fn workspace_name(number: u64) -> String {
 const PIECE: usize = 128;
 
 /// A ring that is read from its oldest record on, a piece at a time: whoever notes waits for no more than that.
-struct Reader {
+struct RingReader {
     ring: Arc<SpinLock<Ring>>,
     /// The number of the next record to copy, and of the first one that came too late.
     next: u64,
@@ -373,10 +373,10 @@ struct Reader {
     piece: std::vec::IntoIter<Record>,
 }
 
-impl Reader {
-    fn new(ring: &Arc<SpinLock<Ring>>) -> Reader {
+impl RingReader {
+    fn new(ring: &Arc<SpinLock<Ring>>) -> RingReader {
         let (next, end, cut) = ring.with(|own| (own.lost, own.lost + own.records.len() as u64, own.cut));
-        Reader { ring: Arc::clone(ring), next, end, cut, piece: Vec::new().into_iter() }
+        RingReader { ring: Arc::clone(ring), next, end, cut, piece: Vec::new().into_iter() }
     }
 
     /// When the next record was made. What was forgotten meanwhile is passed over.
@@ -404,7 +404,7 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
         return (0, false);
     }
     let rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut readers: Vec<Reader> = rings.all.iter().map(Reader::new).collect();
+    let mut readers: Vec<RingReader> = rings.all.iter().map(RingReader::new).collect();
     let (mut lost, mut cut) = (rings.lost, rings.cut);
     drop(rings);
     for reader in readers.iter_mut().filter(|reader| reader.next > 0) {
@@ -459,14 +459,14 @@ mod tests {
         ring
     }
 
-    fn times(reader: &mut Reader) -> Vec<u64> {
+    fn times(reader: &mut RingReader) -> Vec<u64> {
         std::iter::from_fn(|| reader.at().and_then(|_| reader.piece.next())).map(|record| record.at).collect()
     }
 
     #[test]
     fn a_ring_is_read_in_pieces_from_its_oldest_record() {
         let count = 5 * PIECE as u64 / 2;
-        assert_eq!(times(&mut Reader::new(&ring_of(count))), (0..count).collect::<Vec<_>>());
+        assert_eq!(times(&mut RingReader::new(&ring_of(count))), (0..count).collect::<Vec<_>>());
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn a_ring_that_is_cleared_while_it_is_read_ends_there() {
         let ring = ring_of(5 * PIECE as u64);
-        let mut reader = Reader::new(&ring);
+        let mut reader = RingReader::new(&ring);
         assert_eq!(reader.at(), Some(0));
         drop(ring.with(std::mem::take));
         assert_eq!(times(&mut reader), (0..PIECE as u64).collect::<Vec<_>>(), "what was copied before");

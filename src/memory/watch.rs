@@ -20,7 +20,7 @@ use crate::device::{Device, budget::MemoryStats};
 use crate::memory::{
     gc::{self, GcStats},
     manager,
-    stats::Held,
+    stats::HeldFigures,
     switch,
     threads::with_context,
 };
@@ -101,9 +101,9 @@ pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
     let (mut rows, mut storages, arrays): (Vec<FrameRow>, _, _) = (Vec::new(), HashSet::new(), gc::stats());
     for (depth, info) in manager::tree(device) {
         let (name, uuid) = (info.name(), info.uuid());
-        let mut held = Held::default();
+        let mut held = HeldFigures::default();
         held.add(&info, &mut storages);
-        let Held { arrays, dead, bytes, .. } = held;
+        let HeldFigures { arrays, dead, bytes, .. } = held;
         rows.push(FrameRow { name, uuid, depth, arrays, dead, bytes, bytes_per_second: 0 });
     }
     add_to_parents(&mut rows);
@@ -193,7 +193,7 @@ impl fmt::Display for Frame {
 /// ```
 #[must_use = "it shows until the guard drops, with `let _ = ...` at once; name it, as in `let _watch = ...`"]
 pub fn watch(device: &Device) -> Watch {
-    let shown = Shown { device: device.clone(), is_terminal: stderr().is_terminal(), ..Shown::default() };
+    let shown = ShownFrame { device: device.clone(), is_terminal: stderr().is_terminal(), ..ShownFrame::default() };
     let shared = Arc::new((Mutex::new(shown), Condvar::new()));
     let mut thread = None;
     if switch::check("memory::watch").is_ok() {
@@ -209,13 +209,13 @@ pub fn watch(device: &Device) -> Watch {
 /// Ends what [`watch`] shows; the last state stays to be read.
 #[derive(Debug)]
 pub struct Watch {
-    shared: Arc<(Mutex<Shown>, Condvar)>,
+    shared: Arc<(Mutex<ShownFrame>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What was shown last.
 #[derive(Debug, Default)]
-struct Shown {
+struct ShownFrame {
     device: Device,
     is_terminal: bool,
     frame: Option<Frame>,
@@ -225,7 +225,7 @@ struct Shown {
     ended: bool,
 }
 
-impl Shown {
+impl ShownFrame {
     /// What there is now.
     fn look(&mut self) -> String {
         let now = frame(&self.device, self.frame.as_ref());
@@ -270,7 +270,7 @@ impl Drop for Watch {
 
 /// Shows frames until it is told to end. Standard error is locked before what is shared, and not while it looks: the
 /// program's own lines do not wait for that.
-fn show((shared, changed): &(Mutex<Shown>, Condvar)) {
+fn show((shared, changed): &(Mutex<ShownFrame>, Condvar)) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let begin = || {
         let mut shown = lock();
