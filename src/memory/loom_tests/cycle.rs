@@ -13,7 +13,7 @@ const STAMP: u64 = 1;
 
 /// A step that is left out, or made at another time, to see a model fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum CycleFault {
     None,
     NoCheckAfterAnnouncing,
     NoScan,
@@ -27,7 +27,7 @@ enum Fault {
 }
 
 /// A block with one array, and two threads' records.
-struct Block {
+struct BlockModel {
     oldest: Oldest,
     retain_count: RetainCount,
     foreign: ForeignUse,
@@ -37,14 +37,14 @@ struct Block {
     /// As in `world.rs`.
     touched: AtomicU32,
     records: [Hazards; 2],
-    fault: Fault,
+    fault: CycleFault,
 }
 
 // SAFETY: `bytes` is for loom to judge.
 #[allow(unsafe_code)]
-unsafe impl Sync for Block {}
+unsafe impl Sync for BlockModel {}
 
-impl Block {
+impl BlockModel {
     fn look(&self) {
         // SAFETY: for loom to judge.
         #[allow(unsafe_code)]
@@ -56,9 +56,10 @@ impl Block {
     /// after the operation, and dropped.
     fn read(&self, me: usize, keep: bool) {
         self.records[me].announce(0, [0], false);
-        let is_live = || self.oldest.is_live(STAMP) || self.fault == Fault::NoCheckAfterAnnouncing;
-        let early = matches!(self.fault, Fault::LookBeforeNoting | Fault::LookBeforeTheNoteIsSeen) && is_live();
-        let is_shared = self.shared.load(Ordering::Acquire) != 0 || self.fault == Fault::NoNote;
+        let is_live = || self.oldest.is_live(STAMP) || self.fault == CycleFault::NoCheckAfterAnnouncing;
+        let early =
+            matches!(self.fault, CycleFault::LookBeforeNoting | CycleFault::LookBeforeTheNoteIsSeen) && is_live();
+        let is_shared = self.shared.load(Ordering::Acquire) != 0 || self.fault == CycleFault::NoNote;
         if !is_shared {
             self.foreign.note();
             self.shared.store(1, Ordering::Release);
@@ -66,19 +67,19 @@ impl Block {
             self.records[me].announce(0, [0], false);
         }
         let live = match self.fault {
-            Fault::LookBeforeNoting => early,
-            Fault::LookBeforeTheNoteIsSeen if is_shared => early,
+            CycleFault::LookBeforeNoting => early,
+            CycleFault::LookBeforeTheNoteIsSeen if is_shared => early,
             _ => is_live(),
         };
         if live {
             self.look();
-            if keep && self.fault != Fault::HoldAfterWithdrawing {
+            if keep && self.fault != CycleFault::HoldAfterWithdrawing {
                 self.retain_count.retain();
             }
         }
         self.records[me].withdraw(0, 1);
         if live && keep {
-            if self.fault == Fault::HoldAfterWithdrawing {
+            if self.fault == CycleFault::HoldAfterWithdrawing {
                 self.retain_count.retain();
             }
             self.look();
@@ -86,30 +87,30 @@ impl Block {
         }
     }
 
-    /// `workspace::block::Block::is_in_use`, with `readers::is_read`.
+    /// `workspace::block::ArenaBlock::is_in_use`, with `readers::is_read`.
     fn is_in_use(&self) -> bool {
         let by_others = self.foreign.is_noted();
         // That it is needed no model can see: the fence in `is_noted` is one to loom's light barriers too.
         if by_others {
             heavy(2);
         }
-        let early = self.fault == Fault::HoldersBeforeTheScan && self.retain_count.is_retained();
-        if by_others && self.fault != Fault::NoScan && announced(self.records.iter(), 0) {
+        let early = self.fault == CycleFault::HoldersBeforeTheScan && self.retain_count.is_retained();
+        if by_others && self.fault != CycleFault::NoScan && announced(self.records.iter(), 0) {
             return true;
         }
         match self.fault {
-            Fault::NoLookAtHolders => false,
-            Fault::HoldersBeforeTheScan => early,
+            CycleFault::NoLookAtHolders => false,
+            CycleFault::HoldersBeforeTheScan => early,
             _ => self.retain_count.is_retained(),
         }
     }
 
     /// `Arena::end`, and if something was in use then, `Arena::renew` of the next cycle's begin.
     fn end(&self) {
-        let early = self.fault == Fault::ScanBeforeTheEnd && !self.is_in_use();
+        let early = self.fault == CycleFault::ScanBeforeTheEnd && !self.is_in_use();
         self.oldest.end_before(STAMP + 1);
         let free = match self.fault {
-            Fault::ScanBeforeTheEnd => early,
+            CycleFault::ScanBeforeTheEnd => early,
             _ => !self.is_in_use() || !self.is_in_use(),
         };
         if free {
@@ -121,9 +122,9 @@ impl Block {
     }
 }
 
-fn run(fault: Fault, others: &'static [fn(&Block)]) {
+fn run(fault: CycleFault, others: &'static [fn(&BlockModel)]) {
     loom::model(move || {
-        let block = Arc::new(Block {
+        let block = Arc::new(BlockModel {
             oldest: Oldest::new(),
             retain_count: RetainCount::new(),
             foreign: ForeignUse::new(),
@@ -146,22 +147,22 @@ fn run(fault: Fault, others: &'static [fn(&Block)]) {
     });
 }
 
-fn reads(block: &Block) {
+fn reads(block: &BlockModel) {
     block.read(0, false);
 }
 
-fn keeps(block: &Block) {
+fn keeps(block: &BlockModel) {
     block.read(0, true);
 }
 
-fn keeps_too(block: &Block) {
+fn keeps_too(block: &BlockModel) {
     block.read(1, true);
 }
 
 #[test]
 fn the_end_of_a_cycle_leaves_bytes_to_their_reader() {
     run(
-        Fault::None,
+        CycleFault::None,
         &[|block| {
             block.read(0, false);
             block.read(0, false);
@@ -171,64 +172,64 @@ fn the_end_of_a_cycle_leaves_bytes_to_their_reader() {
 
 #[test]
 fn the_end_of_a_cycle_leaves_bytes_to_who_holds_them() {
-    run(Fault::None, &[keeps]);
+    run(CycleFault::None, &[keeps]);
 }
 
 #[test]
 fn the_end_of_a_cycle_meets_two_readers() {
-    run(Fault::None, &[reads, keeps_too]);
+    run(CycleFault::None, &[reads, keeps_too]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn a_reader_that_does_not_look_at_the_stamps_reads_what_is_overwritten() {
-    run(Fault::NoCheckAfterAnnouncing, &[reads]);
+    run(CycleFault::NoCheckAfterAnnouncing, &[reads]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn an_end_that_does_not_scan_misses_a_reader() {
-    run(Fault::NoScan, &[reads]);
+    run(CycleFault::NoScan, &[reads]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn an_end_that_scans_first_misses_a_reader() {
-    run(Fault::ScanBeforeTheEnd, &[reads]);
+    run(CycleFault::ScanBeforeTheEnd, &[reads]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn an_end_that_looks_at_holders_before_it_scans_misses_one() {
-    run(Fault::HoldersBeforeTheScan, &[keeps]);
+    run(CycleFault::HoldersBeforeTheScan, &[keeps]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn an_end_that_does_not_look_at_holders_misses_one() {
-    run(Fault::NoLookAtHolders, &[keeps]);
+    run(CycleFault::NoLookAtHolders, &[keeps]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn a_reader_that_holds_after_withdrawing_holds_nothing() {
-    run(Fault::HoldAfterWithdrawing, &[keeps]);
+    run(CycleFault::HoldAfterWithdrawing, &[keeps]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn a_reader_of_another_thread_that_does_not_say_so_is_missed() {
-    run(Fault::NoNote, &[reads]);
+    run(CycleFault::NoNote, &[reads]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn a_reader_of_another_thread_that_looks_before_it_says_so_reads_what_is_overwritten() {
-    run(Fault::LookBeforeNoting, &[reads]);
+    run(CycleFault::LookBeforeNoting, &[reads]);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn a_reader_that_looks_before_it_finds_that_another_said_so_reads_what_is_overwritten() {
-    run(Fault::LookBeforeTheNoteIsSeen, &[reads, |block| block.read(1, false)]);
+    run(CycleFault::LookBeforeTheNoteIsSeen, &[reads, |block| block.read(1, false)]);
 }

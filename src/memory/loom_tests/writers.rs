@@ -15,7 +15,7 @@ const WRITES: u32 = 1;
 
 /// A storage with one array, in slot 0, and two threads' records. With `unasked` that array is one that thread 0 made
 /// with the bytes, and thread 1 has another one, in slot 1.
-struct Storage {
+struct StorageModel {
     unasked: Option<Slot<u8>>,
     users: AtomicU32,
     buffer: UnsafeCell<u32>,
@@ -27,14 +27,14 @@ struct Storage {
 
 // SAFETY: `buffer` is for loom to judge.
 #[allow(unsafe_code)]
-unsafe impl Sync for Storage {}
+unsafe impl Sync for StorageModel {}
 
 /// The bytes are this thread's alone.
 fn alone(me: usize) -> u32 {
     (me as u32 + 1) * 2
 }
 
-impl Storage {
+impl StorageModel {
     /// The slot of the array by which a thread uses the bytes.
     fn array(&self, me: usize) -> u32 {
         if self.unasked.is_some() { me as u32 } else { 0 }
@@ -119,23 +119,23 @@ impl Storage {
 }
 
 /// The bytes are those of all threads at first, or of thread `owner` alone.
-fn run(fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Storage)) {
+fn run(fault: Fault, owner: Option<usize>, other: fn(&StorageModel), first: fn(&StorageModel)) {
     run_with(false, fault, owner, other, first);
 }
 
 /// As [`run`], with two arrays; thread 0 made the bytes.
-fn run_unasked(fault: Fault, other: fn(&Storage), first: fn(&Storage)) {
+fn run_unasked(fault: Fault, other: fn(&StorageModel), first: fn(&StorageModel)) {
     run_with(true, fault, Some(0), other, first);
 }
 
-fn run_with(unasked: bool, fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Storage)) {
+fn run_with(unasked: bool, fault: Fault, owner: Option<usize>, other: fn(&StorageModel), first: fn(&StorageModel)) {
     loom::model(move || {
         let slot = unasked.then(|| {
             let slot = Slot::new();
             slot.open(0);
             slot
         });
-        let storage = Arc::new(Storage {
+        let storage = Arc::new(StorageModel {
             unasked: slot,
             users: AtomicU32::new(owner.map_or(SHARED, alone)),
             buffer: UnsafeCell::new(0),
@@ -150,17 +150,17 @@ fn run_with(unasked: bool, fault: Fault, owner: Option<usize>, other: fn(&Storag
     });
 }
 
-fn write_twice(storage: &Storage) {
+fn write_twice(storage: &StorageModel) {
     storage.write(1);
     storage.write(1);
 }
 
-fn write_and_read(storage: &Storage) {
+fn write_and_read(storage: &StorageModel) {
     storage.write(1);
     storage.read(1);
 }
 
-fn read_twice(storage: &Storage) {
+fn read_twice(storage: &StorageModel) {
     storage.read(0);
     storage.read(0);
 }
