@@ -470,10 +470,10 @@ impl<T: Tag> Blocks<T> {
 
 /// splitmix64, for the tests of pools.
 #[cfg(test)]
-pub(super) struct Draw(pub(super) u64);
+pub(super) struct SplitMix64(pub(super) u64);
 
 #[cfg(test)]
-impl Draw {
+impl SplitMix64 {
     pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

@@ -158,11 +158,11 @@ impl HostAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::blocks::Draw;
+    use crate::device::blocks::SplitMix64;
 
     #[test]
     fn pages_are_those_of_a_plain_model() {
-        let (mut places, mut model, mut draw) = (Places::default(), [false; 64], Draw(3));
+        let (mut places, mut model, mut draw) = (Places::default(), [false; 64], SplitMix64(3));
         for _ in 0..2000 {
             let (first, count) = (draw.below(64), 1 + draw.below(16));
             let pages = first..(first + count).min(64);

@@ -1,7 +1,7 @@
 //! The store against a plain model: blocks never overlap, untouched bytes are zero, pages follow the peak.
 
 use super::*;
-use crate::device::blocks::Draw;
+use crate::device::blocks::SplitMix64;
 
 fn new() -> Store {
     Store::new(HostPool::default())
@@ -37,7 +37,7 @@ impl Held {
 #[test]
 fn blocks_never_overlap_and_untouched_bytes_are_zero() {
     for seed in 0..4 {
-        let (mut store, mut draw) = (new(), Draw(seed));
+        let (mut store, mut draw) = (new(), SplitMix64(seed));
         let mut held = Vec::new();
         for round in 0..if cfg!(miri) { 100 } else { 3000 } {
             let many = held.len() >= 60;
@@ -98,7 +98,7 @@ fn a_range_of_a_returned_block_goes_with_it() {
 
 #[test]
 fn resident_bytes_follow_the_peak_whatever_sizes_come() {
-    let (mut store, mut draw) = (new(), Draw(9));
+    let (mut store, mut draw) = (new(), SplitMix64(9));
     let (mut held, mut live, mut peak, mut highest) = (Vec::new(), 0, 0, 0);
     for round in 0..20_000 {
         // Sizes of one magnitude for a while, then of another.
@@ -139,7 +139,7 @@ fn a_loop_of_the_same_sizes_soon_asks_the_system_for_nothing() {
     let mut store = new();
     let mut misses = Vec::new();
     for _ in 0..200 {
-        let mut draw = Draw(3);
+        let mut draw = SplitMix64(3);
         let mut held: Vec<TakenBlock> = Vec::new();
         for _ in 0..100 {
             held.push(store.take(SMALL_MAX + draw.below(3 * MIB)).expect("memory"));

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 
 use super::*;
-use crate::device::blocks::{Draw, LEVELS, MIB, STEPS, Segments, block_size, class_of};
+use crate::device::blocks::{LEVELS, MIB, STEPS, Segments, SplitMix64, block_size, class_of};
 
 const GRAIN: usize = Uses::GRAIN;
 
@@ -128,7 +128,7 @@ fn random_programs_keep_the_pool_in_order_and_leave_whole_segments() {
     for (seed, segments) in
         [Segments::Each, Segments::Of(1 << 16), Segments::Of(1 << 20), Segments::Graded].into_iter().enumerate()
     {
-        let (mut model, mut draw) = (Model::new(segments), Draw(seed as u64));
+        let (mut model, mut draw) = (Model::new(segments), SplitMix64(seed as u64));
         for round in 0..rounds() {
             let full = model.owners.len() >= 200;
             if !model.owners.is_empty() && (full || draw.below(5) < 2) {
@@ -165,7 +165,7 @@ fn a_program_that_repeats_itself_soon_asks_for_nothing() {
     let mut model = Model::new(Segments::Graded);
     let mut asked = Vec::new();
     for _ in 0..20 {
-        let mut draw = Draw(7);
+        let mut draw = SplitMix64(7);
         for _ in 0..300 {
             let bytes = draw.size(22);
             model.alloc(0, bytes);
@@ -184,7 +184,7 @@ fn a_program_that_repeats_itself_soon_asks_for_nothing() {
 
 #[test]
 fn waste_is_bounded() {
-    let (mut model, mut draw) = (Model::new(Segments::Graded), Draw(11));
+    let (mut model, mut draw) = (Model::new(Segments::Graded), SplitMix64(11));
     // Sizes as in training: few different ones, from a bias to a batch of activations.
     let sizes: Vec<usize> = (0..12).map(|_| draw.size(22) + (1 << 12)).collect();
     for _ in 0..rounds() {
@@ -256,7 +256,7 @@ fn merged_blocks_are_behind_the_uses_of_their_parts() {
 #[test]
 fn sections_keep_what_they_touched_and_give_all_of_it_back() {
     for (seed, segments) in [Segments::Each, Segments::Of(1 << 16), Segments::Graded].into_iter().enumerate() {
-        let (mut model, mut draw) = (Model::new(segments), Draw(seed as u64));
+        let (mut model, mut draw) = (Model::new(segments), SplitMix64(seed as u64));
         let mut graphs: Vec<Vec<(u32, bool)>> = Vec::new();
         for _ in 0..rounds() / 60 {
             for _ in 0..20 {
