@@ -15,17 +15,17 @@ fn bytes_of(span: &mut Span) -> &mut [u8] {
 }
 
 /// A block written from end to end, with what was written.
-struct Held(Span, u8);
+struct WrittenBlock(Span, u8);
 
-impl Held {
-    fn take(store: &mut Store, size: usize, mark: u8) -> Held {
+impl WrittenBlock {
+    fn take(store: &mut Store, size: usize, mark: u8) -> WrittenBlock {
         let TakenBlock { mut span, touched } = store.take(size).expect("memory");
         assert!(span.bytes() >= size && span.ptr().addr().get().is_multiple_of(64));
         let bytes = bytes_of(&mut span);
         let dirty = bytes.iter().skip(touched).position(|&byte| byte != 0);
         assert_eq!(dirty, None, "{size} of {}: bytes beyond {touched} that nobody wrote are zero", bytes.len());
         bytes.fill(mark);
-        Held(span, mark)
+        WrittenBlock(span, mark)
     }
 
     fn put(mut self, store: &mut Store, pages: Pages) {
@@ -42,13 +42,13 @@ fn blocks_never_overlap_and_untouched_bytes_are_zero() {
         for round in 0..if cfg!(miri) { 100 } else { 3000 } {
             let many = held.len() >= 60;
             if !held.is_empty() && (many || draw.below(5) < 2) {
-                let block: Held = held.swap_remove(draw.below(held.len()));
+                let block: WrittenBlock = held.swap_remove(draw.below(held.len()));
                 block.put(&mut store, if draw.below(4) == 0 { Pages::Returned } else { Pages::Kept });
             } else {
                 let most = 1 << (6 + draw.below(16));
                 let size = (64 + draw.below(most)).next_multiple_of(64);
                 let size = if size <= SMALL_MAX { block_size::<Segment>(size).expect("small") } else { size };
-                held.push(Held::take(&mut store, size, round as u8));
+                held.push(WrittenBlock::take(&mut store, size, round as u8));
             }
             if round % 100 == 0 {
                 store.give_back(draw.below(8 * MIB));

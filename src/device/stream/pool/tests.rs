@@ -10,7 +10,7 @@ use crate::device::blocks::{LEVELS, MIB, STEPS, Segments, SplitMix64, block_size
 const GRAIN: usize = Uses::GRAIN;
 
 /// A pool over a driver that gives addresses and nothing behind them.
-struct Model {
+struct PoolModel {
     pool: Pool,
     next: usize,
     /// By address: bytes of the driver's segments, and of owners.
@@ -18,10 +18,10 @@ struct Model {
     owners: BTreeMap<usize, (Span, usize)>,
 }
 
-impl Model {
+impl PoolModel {
     fn new(segments: Segments) -> Self {
         let pool = Pool::new(3, segments);
-        Model { pool, next: 1 << 20, segments: BTreeMap::new(), owners: BTreeMap::new() }
+        PoolModel { pool, next: 1 << 20, segments: BTreeMap::new(), owners: BTreeMap::new() }
     }
 
     fn alloc(&mut self, stream: usize, bytes: usize) -> Span {
@@ -128,7 +128,7 @@ fn random_programs_keep_the_pool_in_order_and_leave_whole_segments() {
     for (seed, segments) in
         [Segments::Each, Segments::Of(1 << 16), Segments::Of(1 << 20), Segments::Graded].into_iter().enumerate()
     {
-        let (mut model, mut draw) = (Model::new(segments), SplitMix64(seed as u64));
+        let (mut model, mut draw) = (PoolModel::new(segments), SplitMix64(seed as u64));
         for round in 0..rounds() {
             let full = model.owners.len() >= 200;
             if !model.owners.is_empty() && (full || draw.below(5) < 2) {
@@ -162,7 +162,7 @@ fn random_programs_keep_the_pool_in_order_and_leave_whole_segments() {
 
 #[test]
 fn a_program_that_repeats_itself_soon_asks_for_nothing() {
-    let mut model = Model::new(Segments::Graded);
+    let mut model = PoolModel::new(Segments::Graded);
     let mut asked = Vec::new();
     for _ in 0..20 {
         let mut draw = SplitMix64(7);
@@ -184,7 +184,7 @@ fn a_program_that_repeats_itself_soon_asks_for_nothing() {
 
 #[test]
 fn waste_is_bounded() {
-    let (mut model, mut draw) = (Model::new(Segments::Graded), SplitMix64(11));
+    let (mut model, mut draw) = (PoolModel::new(Segments::Graded), SplitMix64(11));
     // Sizes as in training: few different ones, from a bias to a batch of activations.
     let sizes: Vec<usize> = (0..12).map(|_| draw.size(22) + (1 << 12)).collect();
     for _ in 0..rounds() {
@@ -202,7 +202,7 @@ fn waste_is_bounded() {
 
 #[test]
 fn large_blocks_are_left_to_large_requests() {
-    let mut model = Model::new(Segments::Graded);
+    let mut model = PoolModel::new(Segments::Graded);
     let large = model.alloc(0, 64 * MIB);
     model.pool.put(large);
     model.owners.clear();
@@ -218,7 +218,7 @@ fn large_blocks_are_left_to_large_requests() {
 
 #[test]
 fn wrong_spans_change_nothing() {
-    let mut model = Model::new(Segments::Of(1 << 16));
+    let mut model = PoolModel::new(Segments::Of(1 << 16));
     let [a, b] = [100, 1000].map(|bytes| model.alloc(0, bytes));
     let (before, a_block) = (model.pool.stats, a.block());
     let part = Span::in_block(b.ptr(), 10, a_block);
@@ -240,7 +240,7 @@ fn wrong_spans_change_nothing() {
 /// Invariant I9 (design.md).
 #[test]
 fn merged_blocks_are_behind_the_uses_of_their_parts() {
-    let mut model = Model::new(Segments::Of(1 << 12));
+    let mut model = PoolModel::new(Segments::Of(1 << 12));
     let spans = [0, 1, 2].map(|stream| model.alloc(stream, 1024));
     for (stream, span) in spans.iter().enumerate() {
         model.pool.find(*span).expect("owned").note(stream, 10 + stream as u64, Access::Write);
@@ -256,7 +256,7 @@ fn merged_blocks_are_behind_the_uses_of_their_parts() {
 #[test]
 fn sections_keep_what_they_touched_and_give_all_of_it_back() {
     for (seed, segments) in [Segments::Each, Segments::Of(1 << 16), Segments::Graded].into_iter().enumerate() {
-        let (mut model, mut draw) = (Model::new(segments), SplitMix64(seed as u64));
+        let (mut model, mut draw) = (PoolModel::new(segments), SplitMix64(seed as u64));
         let mut graphs: Vec<Vec<(u32, bool)>> = Vec::new();
         for _ in 0..rounds() / 60 {
             for _ in 0..20 {
@@ -309,7 +309,7 @@ fn sections_keep_what_they_touched_and_give_all_of_it_back() {
 #[test]
 fn finding_a_block_takes_as_many_steps_among_many_as_among_few() {
     for live in [100, if cfg!(miri) { 300 } else { 100_000 }] {
-        let mut model = Model::new(Segments::Graded);
+        let mut model = PoolModel::new(Segments::Graded);
         let spans: Vec<Span> = (0..2 * live).map(|_| model.alloc(0, 1024)).collect();
         // Every other one: as many pieces of one size as there can be.
         spans.iter().step_by(2).for_each(|&span| model.pool.put(span));
