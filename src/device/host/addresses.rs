@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 
 /// Ranges of addresses, and their pages.
 #[derive(Debug, Default)]
-struct Places {
+struct AddressRanges {
     /// Bytes of each range, by its begin.
     ranges: BTreeMap<usize, usize>,
     /// Pages that somebody wrote to: ends by begins, apart from each other.
@@ -36,7 +36,7 @@ fn pages_of(span: Span) -> Range<usize> {
     start / PAGE * PAGE..(start + span.bytes()).next_multiple_of(PAGE)
 }
 
-impl Places {
+impl AddressRanges {
     /// Takes the pages of some addresses out, as far as they are there. Returns their bytes.
     fn forget(&mut self, part: Range<usize>) -> usize {
         let mut gone = 0;
@@ -84,7 +84,7 @@ impl Places {
     }
 }
 
-impl Source for Places {
+impl Source for AddressRanges {
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let after = |(start, bytes): (&usize, &usize)| (start + bytes).next_multiple_of(HUGE);
         let start = self.ranges.last_key_value().map_or(HUGE, after);
@@ -110,7 +110,7 @@ impl Source for Places {
 /// The pool.
 #[derive(Debug)]
 pub(crate) struct HostAddresses {
-    store: Store<Places>,
+    store: Store<AddressRanges>,
     /// Requests for which the system gave pages, and the bytes of all of these.
     misses: u64,
     fresh: u64,
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn pages_are_those_of_a_plain_model() {
-        let (mut places, mut model, mut draw) = (Places::default(), [false; 64], SplitMix64(3));
+        let (mut places, mut model, mut draw) = (AddressRanges::default(), [false; 64], SplitMix64(3));
         for _ in 0..2000 {
             let (first, count) = (draw.below(64), 1 + draw.below(16));
             let pages = first..(first + count).min(64);

@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::device::{
     kernel::{Access, OwnedView},
     sim::{
-        places::Places,
+        places::AddressMap,
         shadow::{Shadow, Use, overlap},
     },
     span::Span,
@@ -86,11 +86,11 @@ pub(super) struct Checker {
     /// What the host is behind.
     host: Clock,
     /// By address, without gaps in a segment. Boxed: those behind a new one move up.
-    shadows: Places<Box<Shadow>>,
+    shadows: AddressMap<Box<Shadow>>,
     /// By address: number and bytes of the driver's allocations.
-    segments: Places<(u64, usize)>,
+    segments: AddressMap<(u64, usize)>,
     /// By address: the bytes of whoever has some.
-    live: Places<usize>,
+    live: AddressMap<usize>,
     /// By the number of a section: the bytes that it uses.
     pinned: Vec<(u64, Vec<Range<usize>>)>,
     created: u64,
@@ -340,7 +340,7 @@ pub(super) fn range_of(span: Span) -> Range<usize> {
 /// The shadows that a span has bytes in, each with the bytes from its start to the span's.
 ///
 /// Mostly one. Several if parts of the span were sub-allocated anew.
-fn reached(shadows: &mut Places<Box<Shadow>>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
+fn reached(shadows: &mut AddressMap<Box<Shadow>>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
     let Range { start, end } = range_of(span);
     let first = shadows.last_below(start.saturating_add(1)).map_or(start, |(at, _)| *at);
     let with_skip = shadows.within_mut(first..end).iter_mut().map(move |(at, shadow)| {

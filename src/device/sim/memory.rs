@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{cpu, kernel::Kernel, shared, sim::places::Places, span::Span};
+use crate::device::{cpu, kernel::Kernel, shared, sim::places::AddressMap, span::Span};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;
@@ -91,7 +91,7 @@ impl Landing {
 /// Every region that was not given back.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
-    regions: Places<Arc<Region>>,
+    regions: AddressMap<Arc<Region>>,
     bytes: u64,
 }
 

@@ -5,15 +5,15 @@ use std::ops::Range;
 
 /// Values by address.
 #[derive(Debug)]
-pub(super) struct Places<V>(Vec<(usize, V)>);
+pub(super) struct AddressMap<V>(Vec<(usize, V)>);
 
-impl<V> Default for Places<V> {
+impl<V> Default for AddressMap<V> {
     fn default() -> Self {
-        Places(Vec::new())
+        AddressMap(Vec::new())
     }
 }
 
-impl<V> Places<V> {
+impl<V> AddressMap<V> {
     /// How many lie below an address.
     fn below(&self, at: usize) -> usize {
         self.0.partition_point(|(place, _)| *place < at)
