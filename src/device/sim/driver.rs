@@ -75,7 +75,7 @@ pub(super) struct SimState {
     pub(super) calls: SimCalls,
     /// Calls until one fails, counting that one.
     pub(super) fail_in: Option<u64>,
-    recording: Option<Recording>,
+    recording: Option<CaptureRecording>,
     /// Sections captured so far.
     sections: u64,
 }
@@ -90,7 +90,7 @@ enum RecordedStep {
 
 /// A capture that has begun.
 #[derive(Debug)]
-struct Recording {
+struct CaptureRecording {
     stream: usize,
     steps: Vec<RecordedStep>,
     /// Whether something was called that cannot be.
@@ -321,7 +321,7 @@ impl Driver for SimDriver {
 
     fn begin_capture(&self, stream: usize) -> Result<()> {
         let mut state = self.begin("begin_capture", |calls| &mut calls.captures)?;
-        state.recording = Some(Recording { stream, steps: Vec::new(), spoilt: false });
+        state.recording = Some(CaptureRecording { stream, steps: Vec::new(), spoilt: false });
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl Driver for SimDriver {
         let recording = self.lock().recording.take();
         let mut state = self.count("end_capture", |calls| &mut calls.graphs)?;
         match recording {
-            Some(Recording { stream: begun, steps, spoilt: false }) if begun == stream => {
+            Some(CaptureRecording { stream: begun, steps, spoilt: false }) if begun == stream => {
                 state.sections += 1;
                 let section = state.sections;
                 state.checker.pin(section, ranges(&steps));

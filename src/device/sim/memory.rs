@@ -21,12 +21,12 @@ const POISON: u8 = 0xCB;
 /// Bytes that begin where a region may. They are atomics, since tasks share them.
 #[derive(Debug)]
 #[repr(align(256))]
-struct Line([AtomicU8; ALIGN]);
+struct AlignedBytes([AtomicU8; ALIGN]);
 
 /// Bytes of the host, freed with their last holder.
 #[derive(Debug)]
 struct Region {
-    lines: Vec<Line>,
+    lines: Vec<AlignedBytes>,
     bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Region {
         let count = Some(bytes.div_ceil(ALIGN)).filter(|&count| count > 0)?;
         let mut lines = Vec::new();
         lines.try_reserve_exact(count).ok()?;
-        lines.resize_with(count, || Line([const { AtomicU8::new(POISON) }; ALIGN]));
+        lines.resize_with(count, || AlignedBytes([const { AtomicU8::new(POISON) }; ALIGN]));
         Some(Arc::new(Region { lines, bytes }))
     }
 
