@@ -32,7 +32,7 @@ pub(crate) fn is_wanted() -> bool {
 
 /// The host's memory for bytes of devices.
 #[derive(Debug)]
-struct Room {
+struct SpillRoom {
     /// Whether the environment was asked.
     is_read: bool,
     /// The most bytes, if there may be any.
@@ -40,9 +40,9 @@ struct Room {
     taken: u64,
 }
 
-static ROOM: Mutex<Room> = Mutex::new(Room { is_read: false, most: None, taken: 0 });
+static ROOM: Mutex<SpillRoom> = Mutex::new(SpillRoom { is_read: false, most: None, taken: 0 });
 
-fn room() -> MutexGuard<'static, Room> {
+fn room() -> MutexGuard<'static, SpillRoom> {
     let mut room = ROOM.lock().unwrap_or_else(PoisonError::into_inner);
     if !room.is_read {
         (room.is_read, room.most) = (true, pool::limit_of("NDGC_DEVICE_SPILL"));

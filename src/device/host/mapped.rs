@@ -75,7 +75,7 @@ impl Drop for MappedBytes {
 
 /// A file that is mapped, once or more often.
 #[derive(Debug)]
-struct Store {
+struct BackingFile {
     file: File,
     /// The file, or the folder of one without a name.
     path: PathBuf,
@@ -93,7 +93,7 @@ struct Store {
 #[derive(Debug)]
 pub(crate) struct MappedBlock {
     map: MmapRaw,
-    store: Arc<Store>,
+    backing: Arc<BackingFile>,
 }
 
 impl MappedBlock {
@@ -135,12 +135,12 @@ impl MappedBlock {
         }
         let existed = usize::try_from(found).unwrap_or(usize::MAX);
         let (reserved, changing, counted) = Default::default();
-        let store = Store { file, path: place, existed, reserved, changing, counted, allocate };
-        match store.map(length) {
-            Ok(map) => Ok(MappedBlock { map, store: Arc::new(store) }),
+        let backing = BackingFile { file, path: place, existed, reserved, changing, counted, allocate };
+        match backing.map(length) {
+            Ok(map) => Ok(MappedBlock { map, backing: Arc::new(backing) }),
             Err(error) => {
                 if is_new {
-                    let _ = fs::remove_file(&store.path);
+                    let _ = fs::remove_file(&backing.path);
                 }
                 Err(error)
             }
@@ -163,18 +163,18 @@ impl MappedBlock {
     pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
         // Acquire: pairs with the Release in `reserve_more`: whoever sees the number comes after the room was taken for
         // it.
-        let reserved = self.store.reserved.load(Ordering::Acquire);
+        let reserved = self.backing.reserved.load(Ordering::Acquire);
         if bytes <= reserved.min(self.map.len()) { Ok(()) } else { self.reserve_more(bytes) }
     }
 
     #[cold]
     fn reserve_more(&self, bytes: usize) -> Result<()> {
-        let Store { file, path, reserved, allocate, .. } = &*self.store;
+        let BackingFile { file, path, reserved, allocate, .. } = &*self.backing;
         if bytes > self.map.len() {
             let why = format!("{bytes} bytes were to be reserved of {}; let the block grow before", self.map.len());
             return Err(Error::file(Some(path), None, why));
         }
-        let _one = self.store.change();
+        let _one = self.backing.change();
         // Acquire: as above; the lock alone would do.
         let from = reserved.load(Ordering::Acquire);
         if bytes <= from {
@@ -197,7 +197,7 @@ impl MappedBlock {
     /// # Errors
     /// [`Error::File`]: the disk failed.
     pub(crate) fn sync(&self) -> Result<()> {
-        let Store { existed, reserved, path, .. } = &*self.store;
+        let BackingFile { existed, reserved, path, .. } = &*self.backing;
         // Acquire: as in `reserve`.
         let used = reserved.load(Ordering::Acquire).max(*existed).min(self.map.len());
         if used == 0 {
@@ -212,12 +212,12 @@ impl MappedBlock {
     /// # Errors
     /// As of [`MappedBlock::create`].
     pub(crate) fn grown(&self, bytes: usize) -> Result<MappedBlock> {
-        let map = self.store.map(length_for(&self.store.path, bytes)?)?;
-        Ok(MappedBlock { map, store: self.store.clone() })
+        let map = self.backing.map(length_for(&self.backing.path, bytes)?)?;
+        Ok(MappedBlock { map, backing: self.backing.clone() })
     }
 }
 
-impl Store {
+impl BackingFile {
     /// Nothing can panic while it is held.
     fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)

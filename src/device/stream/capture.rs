@@ -109,7 +109,7 @@ impl<D: Driver> AsyncDevice<D> {
         }
     }
 
-    fn begin(&self) -> Result<Open<'_, D>> {
+    fn begin(&self) -> Result<OpenCapture<'_, D>> {
         // A section of this thread would wait for itself below.
         self.must_not_capture(&mut self.lock(), "a capture", "end the first one before")?;
         self.synchronize()?;
@@ -121,7 +121,7 @@ impl<D: Driver> AsyncDevice<D> {
         self.driver.begin_capture(stream)?;
         REFUSALS.set((0, None));
         state.section = Some(Section::new(stream));
-        Ok(Open { device: self, ended: false })
+        Ok(OpenCapture { device: self, ended: false })
     }
 
     fn end(&self) -> Result<Captured<D::Graph>> {
@@ -174,19 +174,19 @@ impl<D: Driver> AsyncDevice<D> {
 }
 
 /// A capture that has begun. Ends it also when the section panics.
-struct Open<'a, D: Driver> {
+struct OpenCapture<'a, D: Driver> {
     device: &'a AsyncDevice<D>,
     ended: bool,
 }
 
-impl<D: Driver> Open<'_, D> {
+impl<D: Driver> OpenCapture<'_, D> {
     fn end(mut self) -> Result<Captured<D::Graph>> {
         self.ended = true;
         self.device.end()
     }
 }
 
-impl<D: Driver> Drop for Open<'_, D> {
+impl<D: Driver> Drop for OpenCapture<'_, D> {
     fn drop(&mut self) {
         if !self.ended
             && let Ok(captured) = self.device.end()
