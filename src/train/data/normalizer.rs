@@ -36,14 +36,14 @@ use super::numbers::numbers;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalizer {
-    kind: Kind,
+    kind: NormalizerKind,
     with_labels: bool,
     features: Option<Affine>,
     labels: Option<Affine>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum NormalizerKind {
     Standardize,
     MinMax(f64, f64),
     Image,
@@ -70,7 +70,7 @@ impl Normalizer {
     /// To a mean of 0 and a standard deviation of 1: ND4J's `NormalizerStandardize`. A column that does not vary only
     /// gets the mean of 0.
     pub fn standardize() -> Self {
-        Self::of(Kind::Standardize)
+        Self::of(NormalizerKind::Standardize)
     }
 
     /// To this range, which what was looked at fills: ND4J's `NormalizerMinMaxScaler`. A column that does not vary gets
@@ -87,17 +87,17 @@ impl Normalizer {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn min_max(min: f64, max: f64) -> Self {
-        Self::of(Kind::MinMax(min, max))
+        Self::of(NormalizerKind::MinMax(min, max))
     }
 
     /// From `0..=max_pixel`, such as 255, to this range; nothing is to be looked at: ND4J's
     /// `ImagePreProcessingScaler`. [`Normalizer::transform`] refuses a range of one number.
     pub fn image(min: f64, max: f64, max_pixel: f64) -> Self {
         let features = Some(Affine { scale: vec![(max - min) / max_pixel], shift: vec![min] });
-        Normalizer { features, ..Self::of(Kind::Image) }
+        Normalizer { features, ..Self::of(NormalizerKind::Image) }
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(kind: NormalizerKind) -> Self {
         Normalizer { kind, with_labels: false, features: None, labels: None }
     }
 
@@ -131,7 +131,7 @@ impl Normalizer {
     #[track_caller]
     pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
         of_call(|| {
-            if self.kind == Kind::Image {
+            if self.kind == NormalizerKind::Image {
                 return Ok(());
             }
             let (mut features, mut labels) = (Vec::new(), Vec::new());
@@ -159,17 +159,17 @@ impl Normalizer {
             ));
         }
         let of = |column: &Spread| match self.kind {
-            Kind::Standardize => {
+            NormalizerKind::Standardize => {
                 let deviation = (column.squares / column.count).sqrt();
                 let scale = if deviation > 0. { 1. / deviation } else { 1. };
                 (scale, -column.mean * scale)
             }
-            Kind::MinMax(min, max) => {
+            NormalizerKind::MinMax(min, max) => {
                 let range = column.max - column.min;
                 let scale = if range > 0. { (max - min) / range } else { 1. };
                 (scale, min - column.min * scale)
             }
-            Kind::Image => (1., 0.),
+            NormalizerKind::Image => (1., 0.),
         };
         let (scale, shift) = columns.iter().map(of).unzip();
         let affine = Affine { scale, shift };
@@ -186,7 +186,7 @@ impl Normalizer {
     pub fn transform(&self, batch: &DataSet) -> Result<DataSet> {
         let mut made = batch.clone();
         made.features = self.transform_features(&batch.features)?;
-        if self.with_labels && self.kind != Kind::Image {
+        if self.with_labels && self.kind != NormalizerKind::Image {
             made.labels = called_here(apply(self.kind, self.labels.as_ref(), &batch.labels))?;
         }
         Ok(made)
@@ -216,7 +216,7 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn revert_labels(&self, labels: &Tensor) -> Result<Tensor> {
-        if !self.with_labels || self.kind == Kind::Image {
+        if !self.with_labels || self.kind == NormalizerKind::Image {
             return Ok(labels.clone());
         }
         called_here(apply(self.kind, self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
@@ -256,9 +256,9 @@ impl Normalizer {
             affine.as_ref().map(|affine| json!({ "scale": exact(&affine.scale), "shift": exact(&affine.shift) }))
         };
         let (kind, range) = match self.kind {
-            Kind::Standardize => ("standardize", Vec::new()),
-            Kind::MinMax(min, max) => ("min_max", vec![min, max]),
-            Kind::Image => ("image", Vec::new()),
+            NormalizerKind::Standardize => ("standardize", Vec::new()),
+            NormalizerKind::MinMax(min, max) => ("min_max", vec![min, max]),
+            NormalizerKind::Image => ("image", Vec::new()),
         };
         json!({
             "type": "Normalizer",
@@ -295,9 +295,9 @@ impl Normalizer {
             (scale.len() == shift.len()).then_some(Some(Affine { scale, shift }))
         };
         let kind = match (value.get("kind")?.as_str()?, &exact(value.get("range")?)?[..]) {
-            ("standardize", []) => Kind::Standardize,
-            ("min_max", &[min, max]) => Kind::MinMax(min, max),
-            ("image", []) => Kind::Image,
+            ("standardize", []) => NormalizerKind::Standardize,
+            ("min_max", &[min, max]) => NormalizerKind::MinMax(min, max),
+            ("image", []) => NormalizerKind::Image,
             _ => return None,
         };
         Some(Normalizer {
@@ -328,13 +328,13 @@ impl Affine {
     }
 }
 
-fn apply(kind: Kind, affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
+fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
     let affine = affine.ok_or_else(|| Error::invalid("Normalizer", "it looked at nothing yet; call fit() first"))?;
     affine.check("Normalizer")?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let array = array.to_dtype(dtype)?;
     let columns = affine.scale.len();
-    if kind != Kind::Image && array.dims().get(1).copied().unwrap_or(1) != columns {
+    if kind != NormalizerKind::Image && array.dims().get(1).copied().unwrap_or(1) != columns {
         let found = array.dims();
         return Err(Error::shape("Normalizer", found, format!("{columns} columns on axis 1")));
     }

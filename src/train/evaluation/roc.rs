@@ -127,7 +127,7 @@ fn threshold(place: usize, steps: usize) -> f64 {
 
 /// Rows at least as large as a threshold: positives and negatives.
 #[derive(Clone, Copy)]
-struct Cut {
+struct ThresholdCounts {
     threshold: f64,
     tp: u64,
     fp: u64,
@@ -230,7 +230,7 @@ impl Roc {
         // In whole numbers: twice the pairs in the right order, where ties count half.
         let mut twice = 0u128;
         let mut last = (0, 0);
-        for cut in self.cuts().chain([Cut { threshold: 0., tp: positives, fp: negatives }]) {
+        for cut in self.cuts().chain([ThresholdCounts { threshold: 0., tp: positives, fp: negatives }]) {
             twice += u128::from(cut.fp - last.1) * u128::from(cut.tp + last.0);
             last = (cut.tp, cut.fp);
         }
@@ -283,7 +283,7 @@ impl Roc {
         if positives == 0 {
             return None;
         }
-        let point = |cut: Cut| -> Point {
+        let point = |cut: ThresholdCounts| -> Point {
             let predicted = cut.tp + cut.fp;
             let precision = if predicted == 0 { 1. } else { cut.tp as f64 / predicted as f64 };
             [cut.threshold, cut.tp as f64 / positives as f64, precision]
@@ -292,7 +292,7 @@ impl Roc {
         if self.steps == 0 {
             points.insert(0, [1., 0., 1.]);
             if points.last().is_some_and(|last| last[0] != 0.) {
-                points.push(point(Cut { threshold: 0., tp: positives, fp: negatives }));
+                points.push(point(ThresholdCounts { threshold: 0., tp: positives, fp: negatives }));
             }
         }
         points.reverse();
@@ -358,7 +358,7 @@ impl Roc {
     }
 
     /// From the highest threshold down; equal scores are one.
-    fn cuts(&self) -> Box<dyn Iterator<Item = Cut> + '_> {
+    fn cuts(&self) -> Box<dyn Iterator<Item = ThresholdCounts> + '_> {
         match (&self.positives, &self.negatives) {
             (Scores::Binned(positives, _), Scores::Binned(negatives, _)) => {
                 let (mut tp, mut fp) = (0, 0);
@@ -367,7 +367,7 @@ impl Roc {
                     fp += negatives[place];
                     // As in exact curves, and as of ND4J: nothing is above 1.
                     let (tp, fp) = if place == self.steps { (0, 0) } else { (tp, fp) };
-                    Cut { threshold: threshold(place, self.steps), tp, fp }
+                    ThresholdCounts { threshold: threshold(place, self.steps), tp, fp }
                 }))
             }
             (Scores::Exact(positives), Scores::Exact(negatives)) => {
@@ -381,7 +381,7 @@ impl Roc {
                     let threshold = next(&positives, tp).max(next(&negatives, fp));
                     tp += positives[tp..].iter().take_while(|score| **score == threshold).count();
                     fp += negatives[fp..].iter().take_while(|score| **score == threshold).count();
-                    Some(Cut { threshold, tp: tp as u64, fp: fp as u64 })
+                    Some(ThresholdCounts { threshold, tp: tp as u64, fp: fp as u64 })
                 }))
             }
             _ => Box::new(std::iter::empty()),

@@ -100,7 +100,7 @@ impl std::fmt::Display for ArrayType {
 
 /// The place of a kind of array.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Placement {
+enum ArrayPlacement {
     #[default]
     Unknown,
     Out,
@@ -226,7 +226,7 @@ impl LayerWorkspaceMgr {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LayerWorkspaceMgr {
-    placements: [Placement; ArrayType::ALL.len()],
+    placements: [ArrayPlacement; ArrayType::ALL.len()],
     device: Device,
     no_leverage: Vec<String>,
     immutable: bool,
@@ -270,12 +270,12 @@ impl Drop for WorkspacesCloseable {
 impl LayerWorkspaceMgr {
     /// With no place for any kind yet.
     pub fn builder() -> LayerWorkspaceMgrBuilder {
-        LayerWorkspaceMgrBuilder { mgr: LayerWorkspaceMgr::all(Placement::Unknown), default: None }
+        LayerWorkspaceMgrBuilder { mgr: LayerWorkspaceMgr::all(ArrayPlacement::Unknown), default: None }
     }
 
     /// Everything detached, for a layer that is used alone. Places can be changed.
     pub fn no_workspaces() -> Self {
-        Self::all(Placement::Out)
+        Self::all(ArrayPlacement::Out)
     }
 
     /// As [`LayerWorkspaceMgr::no_workspaces`]; changes are refused.
@@ -283,7 +283,7 @@ impl LayerWorkspaceMgr {
         LayerWorkspaceMgr { immutable: true, ..Self::no_workspaces() }
     }
 
-    fn all(placement: Placement) -> Self {
+    fn all(placement: ArrayPlacement) -> Self {
         LayerWorkspaceMgr {
             placements: std::array::from_fn(|_| placement.clone()),
             device: Device::Cpu,
@@ -308,7 +308,7 @@ impl LayerWorkspaceMgr {
     /// [`Error::Workspace`] of an immutable one.
     #[track_caller]
     pub fn set_workspace(&mut self, array_type: ArrayType, name: &str, config: &WorkspaceConfig) -> Result<()> {
-        self.set(array_type, Placement::In(name.into(), config.clone()))
+        self.set(array_type, ArrayPlacement::In(name.into(), config.clone()))
     }
 
     /// Leaves a kind detached.
@@ -317,11 +317,11 @@ impl LayerWorkspaceMgr {
     /// [`Error::Workspace`] of an immutable one.
     #[track_caller]
     pub fn set_scoped_out_for(&mut self, array_type: ArrayType) -> Result<()> {
-        self.set(array_type, Placement::Out)
+        self.set(array_type, ArrayPlacement::Out)
     }
 
     #[track_caller]
-    fn set(&mut self, array_type: ArrayType, placement: Placement) -> Result<()> {
+    fn set(&mut self, array_type: ArrayType, placement: ArrayPlacement) -> Result<()> {
         if self.immutable {
             let why = format!("the place of {array_type} cannot be changed: this manager is immutable");
             return called_here(Err(wrong("set_workspace", "", why)));
@@ -337,7 +337,7 @@ impl LayerWorkspaceMgr {
 
     /// Whether a kind is detached.
     pub fn is_scoped_out(&self, array_type: ArrayType) -> bool {
-        self.placements[array_type as usize] == Placement::Out
+        self.placements[array_type as usize] == ArrayPlacement::Out
     }
 
     /// Whether a kind has a workspace.
@@ -348,7 +348,7 @@ impl LayerWorkspaceMgr {
     /// The name of a kind's workspace.
     pub fn workspace_name(&self, array_type: ArrayType) -> Option<&str> {
         match &self.placements[array_type as usize] {
-            Placement::In(name, _) => Some(name),
+            ArrayPlacement::In(name, _) => Some(name),
             _ => None,
         }
     }
@@ -356,7 +356,7 @@ impl LayerWorkspaceMgr {
     /// The configuration of a kind's workspace.
     pub fn configuration(&self, array_type: ArrayType) -> Option<&WorkspaceConfig> {
         match &self.placements[array_type as usize] {
-            Placement::In(_, config) => Some(config),
+            ArrayPlacement::In(_, config) => Some(config),
             _ => None,
         }
     }
@@ -436,9 +436,9 @@ impl LayerWorkspaceMgr {
 
     pub(super) fn enter(&self, array_type: ArrayType) -> Result<Entered> {
         match &self.placements[array_type as usize] {
-            Placement::Unknown => Err(unknown(array_type)),
-            Placement::Out => Ok(Entered::Out(Workspace::scope_out())),
-            Placement::In(name, config) => {
+            ArrayPlacement::Unknown => Err(unknown(array_type)),
+            ArrayPlacement::Out => Ok(Entered::Out(Workspace::scope_out())),
+            ArrayPlacement::In(name, config) => {
                 let cycle = Workspace::enter_on(&self.device, name, config)?;
                 if let Some(payer) = &self.payer {
                     cycle.charge_to(payer)?;
@@ -450,10 +450,10 @@ impl LayerWorkspaceMgr {
 
     pub(super) fn borrow(&self, array_type: ArrayType) -> Result<Entered> {
         let name = match &self.placements[array_type as usize] {
-            Placement::Unknown => return Err(unknown(array_type)),
-            Placement::Out if Workspace::current().is_none() => return Ok(Entered::AsIs),
-            Placement::Out => return Ok(Entered::Out(Workspace::scope_out())),
-            Placement::In(name, _) => name,
+            ArrayPlacement::Unknown => return Err(unknown(array_type)),
+            ArrayPlacement::Out if Workspace::current().is_none() => return Ok(Entered::AsIs),
+            ArrayPlacement::Out => return Ok(Entered::Out(Workspace::scope_out())),
+            ArrayPlacement::In(name, _) => name,
         };
         if Workspace::current().is_some_and(|current| current.id() == &**name) {
             return Ok(Entered::AsIs);
@@ -528,12 +528,12 @@ impl LayerWorkspaceMgr {
             return Ok(array.clone());
         }
         match &self.placements[array_type as usize] {
-            Placement::Unknown => Err(unknown(array_type)),
-            Placement::Out => {
+            ArrayPlacement::Unknown => Err(unknown(array_type)),
+            ArrayPlacement::Out => {
                 let _out = Workspace::scope_out();
                 array.copy()
             }
-            Placement::In(name, _) => array.leverage_to(name),
+            ArrayPlacement::In(name, _) => array.leverage_to(name),
         }
     }
 
@@ -555,9 +555,9 @@ impl LayerWorkspaceMgr {
             return Ok(array.clone());
         }
         let (name, why) = match &self.placements[array_type as usize] {
-            Placement::Unknown => return Err(unknown(array_type)),
-            Placement::Out if !array.is_attached() => return Ok(array.clone()),
-            Placement::Out => {
+            ArrayPlacement::Unknown => return Err(unknown(array_type)),
+            ArrayPlacement::Out if !array.is_attached() => return Ok(array.clone()),
+            ArrayPlacement::Out => {
                 let found = where_is(array);
                 (
                     "",
@@ -566,9 +566,9 @@ impl LayerWorkspaceMgr {
                     ),
                 )
             }
-            Placement::In(_, _) if !array.is_attached() && !exception_if_detached => return Ok(array.clone()),
-            Placement::In(name, _) if is_in(array, name) => return Ok(array.clone()),
-            Placement::In(name, _) => {
+            ArrayPlacement::In(_, _) if !array.is_attached() && !exception_if_detached => return Ok(array.clone()),
+            ArrayPlacement::In(name, _) if is_in(array, name) => return Ok(array.clone()),
+            ArrayPlacement::In(name, _) => {
                 let found = if array.is_attached() {
                     format!("in workspace \"{}\"", where_is(array))
                 } else {
@@ -609,31 +609,31 @@ fn unknown(array_type: ArrayType) -> Error {
 #[derive(Clone, Debug)]
 pub struct LayerWorkspaceMgrBuilder {
     mgr: LayerWorkspaceMgr,
-    default: Option<Placement>,
+    default: Option<ArrayPlacement>,
 }
 
 impl LayerWorkspaceMgrBuilder {
     /// Kinds that no call names go into this workspace.
     pub fn default_workspace(mut self, name: &str, config: &WorkspaceConfig) -> Self {
-        self.default = Some(Placement::In(name.into(), config.clone()));
+        self.default = Some(ArrayPlacement::In(name.into(), config.clone()));
         self
     }
 
     /// Kinds that no call names are detached.
     pub fn default_no_workspace(mut self) -> Self {
-        self.default = Some(Placement::Out);
+        self.default = Some(ArrayPlacement::Out);
         self
     }
 
     /// A kind goes into this workspace.
     pub fn with(mut self, array_type: ArrayType, name: &str, config: &WorkspaceConfig) -> Self {
-        self.mgr.placements[array_type as usize] = Placement::In(name.into(), config.clone());
+        self.mgr.placements[array_type as usize] = ArrayPlacement::In(name.into(), config.clone());
         self
     }
 
     /// A kind is detached.
     pub fn no_workspace_for(mut self, array_type: ArrayType) -> Self {
-        self.mgr.placements[array_type as usize] = Placement::Out;
+        self.mgr.placements[array_type as usize] = ArrayPlacement::Out;
         self
     }
 
@@ -653,7 +653,7 @@ impl LayerWorkspaceMgrBuilder {
     pub fn build(self) -> LayerWorkspaceMgr {
         let LayerWorkspaceMgrBuilder { mut mgr, default } = self;
         for placement in &mut mgr.placements {
-            if let (Placement::Unknown, Some(default)) = (&placement, &default) {
+            if let (ArrayPlacement::Unknown, Some(default)) = (&placement, &default) {
                 *placement = default.clone();
             }
         }
