@@ -117,9 +117,9 @@ impl ParallelInferenceBuilder {
             return called_here(Err(Error::argument("ParallelInference", "workers", workers, "at most 65536")));
         }
         let workers = if mode == InferenceMode::InPlace { 0 } else { workers };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(InferenceShared {
             model: Mutex::new(model),
-            queue: Mutex::new(Queue { waiting: VecDeque::new(), gathering: false, closed: false }),
+            queue: Mutex::new(RequestQueue { waiting: VecDeque::new(), gathering: false, closed: false }),
             arrived: Condvar::new(),
             taken: Condvar::new(),
             served: (0..workers).map(|_| AtomicU64::new(0)).collect(),
@@ -163,7 +163,7 @@ impl ParallelInferenceBuilder {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub struct ParallelInference {
-    shared: Arc<Shared>,
+    shared: Arc<InferenceShared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     /// The process that has the workers; a forked child has none.
     process: u32,
@@ -222,7 +222,7 @@ impl ParallelInference {
         let reply = Arc::new(Reply::default());
         let rows = inputs.first().and_then(|input| input.dims().first().copied()).unwrap_or(1);
         let (inputs, masks, arrived) = (inputs.to_vec(), masks.to_vec(), Instant::now());
-        self.shared.put(Request { inputs, masks, rows, arrived, reply: Some(Arc::clone(&reply)) })?;
+        self.shared.put(InferenceRequest { inputs, masks, rows, arrived, reply: Some(Arc::clone(&reply)) })?;
         reply.wait()
     }
 
@@ -295,10 +295,10 @@ impl Drop for ParallelInference {
 }
 
 /// What callers and workers share.
-struct Shared {
+struct InferenceShared {
     settings: Settings,
     model: Mutex<Arc<dyn Model>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<RequestQueue>,
     /// A request came, or a worker stopped gathering.
     arrived: Condvar,
     /// There is a place in the queue.
@@ -306,14 +306,14 @@ struct Shared {
     served: Vec<AtomicU64>,
 }
 
-struct Queue {
-    waiting: VecDeque<Request>,
+struct RequestQueue {
+    waiting: VecDeque<InferenceRequest>,
     /// A worker waits for requests to fill its batch: the others leave them to it.
     gathering: bool,
     closed: bool,
 }
 
-struct Request {
+struct InferenceRequest {
     inputs: Vec<Tensor>,
     masks: Vec<Option<Tensor>>,
     rows: usize,
@@ -346,8 +346,8 @@ impl Reply {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl InferenceShared {
+    fn lock(&self) -> MutexGuard<'_, RequestQueue> {
         lock(&self.queue)
     }
 
@@ -355,7 +355,7 @@ impl Shared {
         Arc::clone(&lock(&self.model))
     }
 
-    fn put(&self, request: Request) -> Result<()> {
+    fn put(&self, request: InferenceRequest) -> Result<()> {
         let mut queue = self.lock();
         while queue.waiting.len() >= self.settings.queue_limit && !queue.closed {
             queue = self.taken.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -396,7 +396,7 @@ impl Shared {
     }
 
     /// The next requests to answer together; None at the end.
-    fn take(&self) -> Option<Vec<Request>> {
+    fn take(&self) -> Option<Vec<InferenceRequest>> {
         let mut queue = self.lock();
         while !queue.closed && (queue.gathering || queue.waiting.is_empty()) {
             if LayerWorkspaceMgr::any_ended() {
@@ -440,7 +440,7 @@ impl Shared {
     }
 }
 
-impl Request {
+impl InferenceRequest {
     /// Answers it.
     fn give(mut self, answer: Result<Vec<Tensor>>) {
         if let Some(reply) = self.reply.take() {
@@ -468,7 +468,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for InferenceRequest {
     fn drop(&mut self) {
         // Its caller waits.
         if let Some(reply) = self.reply.take() {
@@ -478,7 +478,7 @@ impl Drop for Request {
 }
 
 /// Moves the requests that fit those of the batch, of at most so many rows, and says of how many they are.
-fn fitting(waiting: &mut VecDeque<Request>, batch: &mut Vec<Request>, most: usize) -> usize {
+fn fitting(waiting: &mut VecDeque<InferenceRequest>, batch: &mut Vec<InferenceRequest>, most: usize) -> usize {
     let (mut rows, mut at) = (0, 0);
     while at < waiting.len() && rows < most {
         let other = &waiting[at];
@@ -493,7 +493,7 @@ fn fitting(waiting: &mut VecDeque<Request>, batch: &mut Vec<Request>, most: usiz
 }
 
 /// Answers a batch with one model.
-fn answer(model: &dyn Model, batch: Vec<Request>) {
+fn answer(model: &dyn Model, batch: Vec<InferenceRequest>) {
     if batch.len() > 1
         && let Ok(answers) = together(model, &batch)
     {
@@ -508,7 +508,7 @@ fn answer(model: &dyn Model, batch: Vec<Request>) {
 }
 
 /// The answers to several requests, from one run.
-fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
+fn together(model: &dyn Model, batch: &[InferenceRequest]) -> Result<Vec<Vec<Tensor>>> {
     let join = |place: usize| {
         let all: Option<Vec<&Tensor>> = batch.iter().map(|request| request.arrays().nth(place).flatten()).collect();
         all.map(|all| no_grad(|| Tensor::cat(&all, 0))).transpose()
@@ -522,7 +522,7 @@ fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
         return Err(Error::invalid("ParallelInference", "the model does not answer row by row"));
     }
     let mut start = 0;
-    let part = |request: &Request| {
+    let part = |request: &InferenceRequest| {
         let first = start;
         start += request.rows;
         // Copies: who keeps an answer does not keep those of others.

@@ -91,7 +91,7 @@ impl Mpi {
             return called_here(Err(Error::invalid("Mpi::communicator", why)));
         }
         let universe = Arc::clone(&self.universe);
-        let (singles, doubles) = (Lane::default(), Lane::default());
+        let (singles, doubles) = (ReduceBuffer::default(), ReduceBuffer::default());
         Ok(MpiCommunicator { _universe: universe, rank: self.rank, size: self.size, ended: None, singles, doubles })
     }
 }
@@ -132,8 +132,8 @@ pub struct MpiCommunicator {
     size: usize,
     /// Why no sum follows, known to all ranks.
     ended: Option<String>,
-    singles: Lane<f32>,
-    doubles: Lane<f64>,
+    singles: ReduceBuffer<f32>,
+    doubles: ReduceBuffer<f64>,
 }
 
 /// What a rank says before each sum.
@@ -266,13 +266,13 @@ impl Drop for MpiCommunicator {
 
 /// Numbers of one type on their way, those of all arrays behind each other.
 #[derive(Default)]
-struct Lane<T> {
+struct ReduceBuffer<T> {
     all: Vec<T>,
     /// What this rank adds up of a piece: its share of each rank's.
     shares: Vec<T>,
 }
 
-impl<T: Equivalence + AddAssign + Copy + Default> Lane<T> {
+impl<T: Equivalence + AddAssign + Copy + Default> ReduceBuffer<T> {
     fn load(&mut self, numbers: &[T]) -> Result<()> {
         room(&mut self.all, numbers.len())?;
         self.all.extend_from_slice(numbers);

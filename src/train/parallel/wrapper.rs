@@ -165,7 +165,7 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
         models.insert(0, self.model);
         let (score, failed) = (Score::new(), AtomicBool::new(false));
         let scores = (0..settings.workers).map(|_| Score::new()).collect();
-        let shared = Arc::new(Shared { settings, scores, score, failed, failure: Mutex::new(None) });
+        let shared = Arc::new(WrapperShared { settings, scores, score, failed, failure: Mutex::new(None) });
         let (done, ends) = channel();
         let is_remote = self.communicator.is_some();
         let communicator = self.communicator.map(|remote| remote.0);
@@ -217,7 +217,7 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub struct ParallelWrapper<M: ParallelModel> {
-    shared: Arc<Shared>,
+    shared: Arc<WrapperShared>,
     workers: Vec<Trainer<M>>,
     ends: Receiver<Option<Box<dyn Communicator>>>,
     /// The user's, while no `fit` runs.
@@ -256,7 +256,7 @@ struct Joined {
     made: u64,
 }
 
-struct Shared {
+struct WrapperShared {
     settings: Settings,
     /// The last score of each worker.
     scores: Vec<Score>,
@@ -291,7 +291,7 @@ impl Score {
     }
 }
 
-impl Shared {
+impl WrapperShared {
     fn has_failed(&self) -> bool {
         // Relaxed: it only says that there is no use in going on; the error itself is behind a lock.
         self.failed.load(Ordering::Relaxed)
@@ -526,7 +526,7 @@ impl<M> Trainer<M> {
 struct Worker<M> {
     rank: usize,
     model: Arc<Mutex<M>>,
-    shared: Arc<Shared>,
+    shared: Arc<WrapperShared>,
     done: Sender<Option<Box<dyn Communicator>>>,
 }
 
