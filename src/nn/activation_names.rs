@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for ActivationVisitor {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Activation, A::Error> {
-        let (Row(row), rest) = data.variant()?;
+        let (NamedActivation(row), rest) = data.variant()?;
         match row {
             Activation::Elu(_) => rest.newtype_variant().map(Activation::Elu),
             Activation::LeakyRelu(_) => rest.newtype_variant().map(Activation::LeakyRelu),
@@ -81,35 +81,37 @@ impl<'de> Visitor<'de> for ActivationVisitor {
 }
 
 /// The activation of a name, without its number.
-struct Row(Activation);
+struct NamedActivation(Activation);
 
-impl<'de> Deserialize<'de> for Row {
+impl<'de> Deserialize<'de> for NamedActivation {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_identifier(RowVisitor)
+        from.deserialize_identifier(NamedActivationVisitor)
     }
 }
 
-struct RowVisitor;
+struct NamedActivationVisitor;
 
-impl Visitor<'_> for RowVisitor {
-    type Value = Row;
+impl Visitor<'_> for NamedActivationVisitor {
+    type Value = NamedActivation;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of an activation")
     }
 
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<Row, E> {
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<NamedActivation, E> {
         let found = ROWS.iter().find(|row| name == row.0 || name == row.1);
-        found.map(|row| Row(row.2)).ok_or_else(|| E::unknown_variant(name, &NAMES))
+        found.map(|row| NamedActivation(row.2)).ok_or_else(|| E::unknown_variant(name, &NAMES))
     }
 
-    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Row, E> {
+    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<NamedActivation, E> {
         self.visit_str(&String::from_utf8_lossy(name))
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Row, E> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<NamedActivation, E> {
         let found = usize::try_from(number).ok().and_then(|number| ROWS.get(number));
         let expected = "the number of an activation, below 15";
-        found.map(|row| Row(row.2)).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &expected))
+        found
+            .map(|row| NamedActivation(row.2))
+            .ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &expected))
     }
 }

@@ -88,19 +88,19 @@ pub fn flash_attn<T: WithDType>(
     if (vb, vs, vh) != (b, keys, kv_heads) {
         return Err(misfit(k, v));
     }
-    let scores = Scores { scale: softmax_scale, mask: &attn_mask, max_bias, softcap };
+    let scores = ScoreOptions { scale: softmax_scale, mask: &attn_mask, max_bias, softcap };
     q.compose(call.op, || scores.attend(q, k, v)?.to_dtype(T::DTYPE))
 }
 
 /// How scores are made.
-struct Scores<'a> {
+struct ScoreOptions<'a> {
     scale: f32,
     mask: &'a AttnMask,
     max_bias: Option<f32>,
     softcap: Option<f32>,
 }
 
-impl Scores<'_> {
+impl ScoreOptions<'_> {
     fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         let single = |x: &Tensor| match x.dtype() {
             DType::F8E4M3 | DType::F16 | DType::BF16 => x.to_dtype(DType::F32)?.transpose(1, 2)?.contiguous(),

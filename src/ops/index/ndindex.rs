@@ -34,13 +34,13 @@ impl Items {
 }
 
 /// What goes on while a text is read.
-struct Reader<'a> {
+struct IndexReader<'a> {
     call: Call,
     text: &'a str,
     arguments: std::slice::Iter<'a, TensorIndexer>,
 }
 
-impl Reader<'_> {
+impl IndexReader<'_> {
     fn wrong<R>(&self, why: String) -> Result<R> {
         let Call { op, site } = self.call;
         Err(Error::Index { op, text: self.text.to_owned(), why, site: Some(site) })
@@ -117,7 +117,7 @@ impl Reader<'_> {
 }
 
 fn read(call: Call, text: &str, arguments: &[TensorIndexer]) -> Result<Items> {
-    Reader { call, text, arguments: arguments.iter() }.items()
+    IndexReader { call, text, arguments: arguments.iter() }.items()
 }
 
 /// # Indexing: by text

@@ -8,7 +8,7 @@ use super::super::place::of_call;
 
 use super::counts::{BinaryCounts, Metric};
 use super::interface::IEvaluation;
-use super::json::{Reader, counts, exact, list, number};
+use super::json::{JsonReader, counts, exact, list, number};
 use super::roc_columns::RocBinary;
 use super::rows::{Rows, room_for, same_columns};
 use super::table::{decimals, label_width, line, name};
@@ -145,7 +145,7 @@ impl EvaluationBinary {
     #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
         of_call(|| {
-            let json = Reader::new("EvaluationBinary", text)?;
+            let json = JsonReader::new("EvaluationBinary", text)?;
             let output = |value: &Value| match counts(value)?[..] {
                 [true_positives, false_positives, true_negatives, false_negatives] => {
                     Some(BinaryCounts { true_positives, false_positives, true_negatives, false_negatives })

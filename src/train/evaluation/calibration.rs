@@ -7,7 +7,7 @@ use ndgc::{Error, Result, Tensor};
 use super::super::place::{called_here, of_call};
 
 use super::interface::IEvaluation;
-use super::json::{Reader, count, counts, exact, list, number};
+use super::json::{JsonReader, count, counts, exact, list, number};
 use super::plot;
 use super::rows::{Row, Rows, argmax, room_for, same_columns};
 
@@ -228,7 +228,7 @@ impl EvaluationCalibration {
     #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
         of_call(|| {
-            let json = Reader::new("EvaluationCalibration", text)?;
+            let json = JsonReader::new("EvaluationCalibration", text)?;
             let mut read = Self::new(json.size("reliability_bins")?, json.size("histogram_bins")?)?;
             read.axis = json.integer("axis")?;
             read.all.residuals = json.counts("residuals")?;

@@ -8,7 +8,7 @@ use super::super::place::of_call;
 
 use super::counts::{Averaging, BinaryCounts, Metric, average};
 use super::interface::IEvaluation;
-use super::json::{Reader, exact, list, number};
+use super::json::{JsonReader, exact, list, number};
 use super::plot;
 use super::predictions::{Prediction, Predictions};
 use super::rows::{Row, Rows, argmax, same_columns};
@@ -403,7 +403,7 @@ impl Evaluation {
     #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
         of_call(|| {
-            let json = Reader::new("Evaluation", text)?;
+            let json = JsonReader::new("Evaluation", text)?;
             let read = Evaluation {
                 labels: json.names("labels")?,
                 wanted: json.size("wanted_classes")?,

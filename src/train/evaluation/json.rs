@@ -9,12 +9,12 @@ use ndgc::{Error, Result};
 const ROWS_MAX: u64 = 1 << 53;
 
 /// A JSON object that is read, and what it is of.
-pub(super) struct Reader {
+pub(super) struct JsonReader {
     of: &'static str,
     value: Value,
 }
 
-impl Reader {
+impl JsonReader {
     pub(super) fn new(of: &'static str, text: &str) -> Result<Self> {
         let value = serde_json::from_str(text).map_err(|error| Error::invalid(of, format!("not JSON: {error}")))?;
         Self::of(of, value)
@@ -22,7 +22,7 @@ impl Reader {
 
     /// Of a part of a larger object.
     pub(super) fn of(of: &'static str, value: Value) -> Result<Self> {
-        let reader = Reader { of, value };
+        let reader = JsonReader { of, value };
         match reader.value.get("type").and_then(Value::as_str) {
             Some(found) if found == of => Ok(reader),
             found => Err(Error::invalid(of, format!("this is JSON of {}", found.unwrap_or("something else")))),

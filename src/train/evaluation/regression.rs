@@ -7,7 +7,7 @@ use ndgc::{Error, Result, Tensor};
 use super::super::place::of_call;
 
 use super::interface::IEvaluation;
-use super::json::{Reader, count, exact, list, number};
+use super::json::{JsonReader, count, exact, list, number};
 use super::rows::{Rows, room_for, same_columns};
 use super::table::{line, scientific};
 
@@ -238,7 +238,7 @@ impl RegressionEvaluation {
     #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
         of_call(|| {
-            let json = Reader::new("RegressionEvaluation", text)?;
+            let json = JsonReader::new("RegressionEvaluation", text)?;
             Ok(RegressionEvaluation {
                 labels: json.names("labels")?,
                 precision: json.size_upto("precision", DIGITS_MAX)?,

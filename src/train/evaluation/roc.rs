@@ -11,7 +11,7 @@ use super::super::place::{called_here, of_call};
 use super::counts::BinaryCounts;
 use super::curves::{Point, PrecisionRecallCurve, RocCurve, area, without_redundant};
 use super::interface::IEvaluation;
-use super::json::{Reader, count, counts, exact, list, number};
+use super::json::{JsonReader, count, counts, exact, list, number};
 use super::rows::Rows;
 
 const STEPS_MAX: usize = 1 << 24;
@@ -326,10 +326,10 @@ impl Roc {
     /// [`Error::Invalid`] for anything else.
     #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        of_call(|| Self::read(&Reader::new("ROC", text)?))
+        of_call(|| Self::read(&JsonReader::new("ROC", text)?))
     }
 
-    pub(super) fn read(json: &Reader) -> Result<Self> {
+    pub(super) fn read(json: &JsonReader) -> Result<Self> {
         let steps = Self::read_steps(json)?;
         Ok(Roc {
             steps,
@@ -341,7 +341,7 @@ impl Roc {
     }
 
     /// As many steps as [`Roc::new`] takes.
-    pub(super) fn read_steps(json: &Reader) -> Result<usize> {
+    pub(super) fn read_steps(json: &JsonReader) -> Result<usize> {
         json.size_upto("threshold_steps", STEPS_MAX)
     }
 

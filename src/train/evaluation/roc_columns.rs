@@ -7,7 +7,7 @@ use ndgc::{Error, Result, Tensor};
 use super::super::place::{called_here, of_call};
 
 use super::interface::IEvaluation;
-use super::json::Reader;
+use super::json::JsonReader;
 use super::roc::{Roc, note};
 use super::rows::{Rows, room_for, same_columns};
 use super::table::{decimals, label_width, line, name};
@@ -100,8 +100,8 @@ impl Columns {
     }
 
     fn from_json(kind: &'static str, text: &str) -> Result<Self> {
-        let json = Reader::new(kind, text)?;
-        let columns = json.values("columns")?.into_iter().map(|column| Roc::read(&Reader::of("ROC", column)?));
+        let json = JsonReader::new(kind, text)?;
+        let columns = json.values("columns")?.into_iter().map(|column| Roc::read(&JsonReader::of("ROC", column)?));
         let columns = columns.collect::<Result<Vec<Roc>>>()?;
         let steps = Roc::read_steps(&json)?;
         if columns.iter().any(|roc| roc.threshold_steps() != steps) {
