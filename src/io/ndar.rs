@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::element::{Order, READABLE, Stored};
 use super::input::Input;
-use super::output::{self, Output};
+use super::output::{self, OutputWriter};
 use super::{Loaded, named, npy, npz, safetensors};
 use crate::base::order::sort_by;
 use crate::{DType, Place, Result, Tensor};
@@ -65,7 +65,7 @@ pub fn write<F: AsRef<Path>>(array: &Tensor, path: F) -> Result<()> {
 /// As [`write()`].
 #[track_caller]
 pub fn encode(array: &Tensor) -> Result<Vec<u8>> {
-    let mut out = Output::new(Vec::new(), None);
+    let mut out = OutputWriter::new(Vec::new(), None);
     put(array, &mut out)?;
     Ok(out.into_inner())
 }
@@ -119,7 +119,7 @@ pub fn write_list<T: AsRef<Tensor>, F: AsRef<Path>>(arrays: &[T], path: F) -> Re
 /// As [`write()`].
 #[track_caller]
 pub fn encode_list<T: AsRef<Tensor>>(arrays: &[T]) -> Result<Vec<u8>> {
-    let mut out = Output::new(Vec::new(), None);
+    let mut out = OutputWriter::new(Vec::new(), None);
     put_list(arrays, &mut out)?;
     Ok(out.into_inner())
 }
@@ -226,7 +226,7 @@ fn shape<R: Read>(input: &mut Input<R>) -> Result<Vec<usize>> {
 }
 
 #[track_caller]
-fn put_list<T: AsRef<Tensor>, W: Write>(arrays: &[T], out: &mut Output<W>) -> Result<()> {
+fn put_list<T: AsRef<Tensor>, W: Write>(arrays: &[T], out: &mut OutputWriter<W>) -> Result<()> {
     let count = i32::try_from(arrays.len()).map_err(|_| out.fail(format!("a list of {} arrays", arrays.len())))?;
     out.put(&count.to_be_bytes())?;
     for array in arrays {
@@ -236,7 +236,7 @@ fn put_list<T: AsRef<Tensor>, W: Write>(arrays: &[T], out: &mut Output<W>) -> Re
 }
 
 #[track_caller]
-fn put<W: Write>(array: &Tensor, out: &mut Output<W>) -> Result<()> {
+fn put<W: Write>(array: &Tensor, out: &mut OutputWriter<W>) -> Result<()> {
     let (dtype, dims) = (array.dtype(), array.dims());
     let bytes = dims.iter().product::<usize>() * dtype.size_in_bytes();
     let Ok(bytes) = i32::try_from(bytes) else {
@@ -317,7 +317,7 @@ fn units(mut bytes: &[u8]) -> Option<Vec<u16>> {
     Some(units)
 }
 
-fn put_text<W: Write>(text: &str, head: &mut Vec<u8>, out: &Output<W>) -> Result<()> {
+fn put_text<W: Write>(text: &str, head: &mut Vec<u8>, out: &OutputWriter<W>) -> Result<()> {
     let mut bytes = Vec::new();
     for unit in text.encode_utf16() {
         let low = |shift: u16| 0x80 | (unit >> shift & 0x3F) as u8;

@@ -9,7 +9,7 @@ pub use super::npz::NpzTensors;
 
 use super::input::Input;
 use super::npy_format::{array, header, put};
-use super::output::{self, Output};
+use super::output::{self, OutputWriter};
 use crate::{Device, Place, Result, Tensor};
 
 /// Reads a file.
@@ -57,7 +57,7 @@ pub fn write<F: AsRef<Path>>(array: &Tensor, path: F) -> Result<()> {
 /// As [`write()`].
 #[track_caller]
 pub fn encode(array: &Tensor) -> Result<Vec<u8>> {
-    let mut out = Output::new(Vec::new(), None);
+    let mut out = OutputWriter::new(Vec::new(), None);
     put(array, &header(array)?, &mut out)?;
     Ok(out.into_inner())
 }

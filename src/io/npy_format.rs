@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use super::element::{Order, READABLE, Stored};
 use super::input::Input;
-use super::output::Output;
+use super::output::OutputWriter;
 use crate::{DType, Error, Place, Result, Tensor};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -266,7 +266,7 @@ pub(super) fn header(array: &Tensor) -> Result<Head<'_>> {
 }
 
 #[track_caller]
-pub(super) fn put<W: Write>(array: &Tensor, head: &Head<'_>, out: &mut Output<W>) -> Result<()> {
+pub(super) fn put<W: Write>(array: &Tensor, head: &Head<'_>, out: &mut OutputWriter<W>) -> Result<()> {
     out.put(&head.bytes)?;
     out.elements(array, head.says)
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use flate2::{CrcReader, read::DeflateDecoder};
 
 use super::input::Input;
-use super::output::{self, Output};
+use super::output::{self, OutputWriter};
 use super::{Loaded, npy_format};
 use crate::{DType, Device, Error, Place, Result, Shape, Tensor};
 
@@ -123,7 +123,7 @@ pub fn encode<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)]) -> Result<Vec<
 
 #[track_caller]
 pub(crate) fn encode_with<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)], short_max: u64) -> Result<Vec<u8>> {
-    let mut out = Output::new(Cursor::new(Vec::new()), None);
+    let mut out = OutputWriter::new(Cursor::new(Vec::new()), None);
     NpzArchive::new(&mut out, short_max).all(arrays)?;
     Ok(out.into_inner().into_inner())
 }
@@ -461,7 +461,7 @@ pub(super) fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &ZipEntr
 
 /// An archive that is being written.
 struct NpzArchive<'a, W> {
-    out: &'a mut Output<W>,
+    out: &'a mut OutputWriter<W>,
     /// Sizes and places from here on are written in the long form.
     short_max: u64,
     directory: Vec<u8>,
@@ -469,7 +469,7 @@ struct NpzArchive<'a, W> {
 }
 
 impl<'a, W: Write + Seek> NpzArchive<'a, W> {
-    fn new(out: &'a mut Output<W>, short_max: u64) -> Self {
+    fn new(out: &'a mut OutputWriter<W>, short_max: u64) -> Self {
         NpzArchive { out, short_max, directory: Vec::new(), names: BTreeSet::new() }
     }
 

@@ -18,7 +18,7 @@ const SHORT_NAME: usize = 200;
 
 /// A writer with its place in it.
 #[derive(Debug)]
-pub(super) struct Output<W> {
+pub(super) struct OutputWriter<W> {
     writer: W,
     path: Option<PathBuf>,
     at: u64,
@@ -28,10 +28,10 @@ pub(super) struct Output<W> {
     site: Site,
 }
 
-impl<W: Write> Output<W> {
+impl<W: Write> OutputWriter<W> {
     #[track_caller]
     pub(super) fn new(writer: W, path: Option<PathBuf>) -> Self {
-        Output { writer, path, at: 0, crc: None, site: Location::caller() }
+        OutputWriter { writer, path, at: 0, crc: None, site: Location::caller() }
     }
 
     pub(super) fn at(&self) -> u64 {
@@ -79,7 +79,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-impl<W: Write + Seek> Output<W> {
+impl<W: Write + Seek> OutputWriter<W> {
     /// Writes over bytes written before, and goes on at the end.
     pub(super) fn patch(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         let end = self.at;
@@ -105,7 +105,7 @@ fn in_chunks<B: Bits>(all: &[B], put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Re
 
 /// Writes a file, which takes its name when `write` has succeeded.
 #[track_caller]
-pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>) -> Result<()>) -> Result<()> {
+pub(super) fn save(path: &Path, write: impl FnOnce(&mut OutputWriter<BufWriter<File>>) -> Result<()>) -> Result<()> {
     let site = Location::caller();
     let fail = |why: String| Error::file(Some(path), None, why).at(site);
     // A link stays a link, and what it leads to is replaced, or made.
@@ -125,8 +125,8 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
         // Before anything is in it. Not every file system has permissions to carry over.
         let _ = file.set_permissions(before.permissions());
     }
-    let mut out = Output::new(BufWriter::new(file), Some(path.to_owned()));
-    let finish = |mut out: Output<BufWriter<File>>| {
+    let mut out = OutputWriter::new(BufWriter::new(file), Some(path.to_owned()));
+    let finish = |mut out: OutputWriter<BufWriter<File>>| {
         out.writer.flush().map_err(|error| fail(format!("cannot be written: {error}")))?;
         if special {
             return Ok(());
