@@ -76,14 +76,14 @@ impl Share {
         now
     }
 
-    /// A block of the stock was handed out.
+    /// A block of the thread's cache was handed out.
     #[inline]
     pub(super) fn hit(&self, size: usize) {
         self.cache(-(size as i64));
         self.hits.store(self.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// So many bytes more wait in the stock.
+    /// So many bytes more wait in the thread's cache.
     #[inline]
     pub(super) fn cache(&self, bytes: i64) {
         Share::add(&self.cached, bytes);

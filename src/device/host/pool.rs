@@ -138,15 +138,15 @@ fn empty_room() -> Box<Room> {
 }
 
 /// What a thread keeps.
-struct Stock {
+struct ThreadCache {
     share: &'static Share,
     lists: [FreeList; CLASSES],
 }
 
-impl Stock {
+impl ThreadCache {
     fn new() -> Self {
         counts::read_limits_once();
-        Stock {
+        ThreadCache {
             share: Share::take(),
             lists: [const { FreeList { len: Cell::new(0), room: OnceCell::new() } }; CLASSES],
         }
@@ -159,7 +159,8 @@ impl Stock {
         Some(block)
     }
 
-    /// As [`Stock::take`], counted for an array of so many bytes. A call, with all that it has and gives in registers.
+    /// As [`ThreadCache::take`], counted for an array of so many bytes. A call, with all that it has and gives in
+    /// registers.
     #[inline(never)]
     fn take_at_once(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
         let block = self.take(class, size)?;
@@ -167,7 +168,7 @@ impl Stock {
         Some(block)
     }
 
-    /// As [`Stock::take_at_once`], where there is a limit, and it is far.
+    /// As [`ThreadCache::take_at_once`], where there is a limit, and it is far.
     fn take_within(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
         // Looked at first: what is counted for a moment only may refuse what others ask for.
         if self.lists[class].len.get() == 0 {
@@ -200,7 +201,7 @@ impl Stock {
     }
 }
 
-impl Drop for Stock {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         if system::is_forked_child() {
             return;
@@ -211,16 +212,16 @@ impl Drop for Stock {
 }
 
 thread_local! {
-    static STOCK: Stock = Stock::new();
+    static THREAD_CACHE: ThreadCache = ThreadCache::new();
 }
 
 /// Bytes for an array: its block.
 #[inline(always)]
-fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocError> {
-    let share = stock.map(|stock| stock.share);
+fn alloc_bytes(cache: Option<&ThreadCache>, bytes: usize) -> Result<TakenBlock, AllocError> {
+    let share = cache.map(|cache| cache.share);
     let grant = counts::grant(share, bytes).ok_or(AllocError::Exhausted)?;
     let (class, size) = if bytes <= SMALL_MAX { class_of(bytes) } else { (CLASSES, bytes) };
-    let found = match stock.filter(|_| class < CLASSES).and_then(|stock| stock.take(class, size)) {
+    let found = match cache.filter(|_| class < CLASSES).and_then(|cache| cache.take(class, size)) {
         Some((address, number)) => Some(TakenBlock { span: Span::in_block(address, size, number), touched: size }),
         None => store(|store| store.take(size)),
     };
@@ -238,7 +239,8 @@ pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
     if bytes == 0 {
         return Ok((Span::empty(), 0, 0));
     }
-    let taken = STOCK.try_with(|stock| alloc_bytes(Some(stock), bytes)).unwrap_or_else(|_| alloc_bytes(None, bytes))?;
+    let taken =
+        THREAD_CACHE.try_with(|cache| alloc_bytes(Some(cache), bytes)).unwrap_or_else(|_| alloc_bytes(None, bytes))?;
     let TakenBlock { span: block, touched } = taken;
     Ok((Span::in_block(block.ptr(), bytes, block.block()), block.bytes(), bytes.min(touched)))
 }
@@ -247,19 +249,19 @@ pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
 #[inline]
 pub(crate) fn count(bytes: usize) -> bool {
     let counted = |share| counts::grant(share, bytes).map(|grant| grant.take(bytes)).is_some();
-    STOCK.try_with(|stock| counted(Some(stock.share))).unwrap_or_else(|_| counted(None))
+    THREAD_CACHE.try_with(|cache| counted(Some(cache.share))).unwrap_or_else(|_| counted(None))
 }
 
 /// Takes back what [`count`] counted.
 #[inline]
 pub(crate) fn discount(bytes: usize) {
-    if STOCK.try_with(|stock| discharge(Some(stock.share), bytes)).is_err() {
+    if THREAD_CACHE.try_with(|cache| discharge(Some(cache.share), bytes)).is_err() {
         discharge(None, bytes);
     }
 }
 
 /// Initialised bytes and the size of their block, for [`free`]: if they are some and few, this thread has a block in
-/// stock, and no limit is near. In line, so that the span goes from here to its place in registers.
+/// its cache, and no limit is near. In line, so that the span goes from here to its place in registers.
 #[inline(always)]
 pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
     if !(1..=SMALL_MAX).contains(&bytes) {
@@ -269,16 +271,16 @@ pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
     let taken = if counts::is_limited() {
         take_within(class, size, bytes)
     } else {
-        STOCK.try_with(move |stock| stock.take_at_once(class, size, bytes)).ok().flatten()
+        THREAD_CACHE.try_with(move |cache| cache.take_at_once(class, size, bytes)).ok().flatten()
     };
     taken.map(|(address, number)| (Span::in_block(address, bytes, number), size))
 }
 
-/// [`Stock::take_within`] of this thread's. A call of its own, so that who needs none keeps nothing for it.
+/// [`ThreadCache::take_within`] of this thread's. A call of its own, so that who needs none keeps nothing for it.
 #[cold]
 #[inline(never)]
 fn take_within(class: usize, size: usize, bytes: usize) -> Option<Block> {
-    STOCK.try_with(|stock| stock.take_within(class, size, bytes)).ok().flatten()
+    THREAD_CACHE.try_with(|cache| cache.take_within(class, size, bytes)).ok().flatten()
 }
 
 /// Takes back what [`alloc`] gave: a span, and the size of its block.
@@ -288,9 +290,9 @@ pub(crate) fn free(span: Span, size: usize) {
         return;
     }
     let block = Span::in_block(span.ptr(), size, span.block());
-    let kept = STOCK.try_with(|stock| {
-        discharge(Some(stock.share), span.bytes());
-        if size <= SMALL_MAX { stock.put(class_of(size).0, block) } else { keep(block) }
+    let kept = THREAD_CACHE.try_with(|cache| {
+        discharge(Some(cache.share), span.bytes());
+        if size <= SMALL_MAX { cache.put(class_of(size).0, block) } else { keep(block) }
     });
     if kept.is_err() {
         discharge(None, span.bytes());
@@ -317,7 +319,7 @@ pub(crate) fn free_to_system(span: Span, size: usize) {
 /// in other threads come with those threads' end.
 pub(crate) fn trim() -> u64 {
     let before = stats().cached;
-    let _ = STOCK.try_with(Stock::empty);
+    let _ = THREAD_CACHE.try_with(ThreadCache::empty);
     store(|store| store.clear());
     before.saturating_sub(stats().cached)
 }

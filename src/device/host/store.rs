@@ -230,7 +230,7 @@ impl<S: Source> Store<S> {
         }
     }
 
-    /// A block of this size: a class of the stock if it is small. `None`: the system has none, or the limit on
+    /// A block of this size: a class of the cache if it is small. `None`: the system has none, or the limit on
     /// resident memory forbids it.
     pub(super) fn take(&mut self, size: usize) -> Option<TakenBlock> {
         if size > SMALL_MAX {
