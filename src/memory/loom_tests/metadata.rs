@@ -34,13 +34,13 @@ fn end(world: &World) {
 #[test]
 fn who_pins_an_array_is_told_of_it_through_its_close() {
     let pin_look_drop_drain = |world: &World| {
-        let told = world.told();
+        let metadata = world.metadata();
         let is_open = world.pin(MAKER, 1);
         assert_eq!(world.look(), FIRST, "pinned, or found closed");
         if is_open {
             world.release(MAKER, 1);
         }
-        assert_eq!(world.number_of(told), FIRST, "by a reference from before the close");
+        assert_eq!(world.number_of(metadata), FIRST, "by a reference from before the close");
         world.drop_proxy(0);
         world.drain();
     };
@@ -50,8 +50,8 @@ fn who_pins_an_array_is_told_of_it_through_its_close() {
 #[test]
 fn a_handle_tells_of_its_array_while_one_thread_closes_and_another_drains() {
     let look_drop = |world: &World| {
-        let told = world.told();
-        assert_eq!(world.number_of(told), FIRST);
+        let metadata = world.metadata();
+        assert_eq!(world.number_of(metadata), FIRST);
         world.drop_proxy(0);
     };
     Model::handles(1).reusing().beside(close).beside(World::drain).run(look_drop, end);
@@ -104,9 +104,9 @@ fn exchange_twice(fault: Fault) {
         world.drain();
     };
     let look_on = |world: &World| {
-        let told = world.told();
+        let metadata = world.metadata();
         let later = world.look();
-        let number = world.number_of(told);
+        let number = world.number_of(metadata);
         assert!([FIRST, EXCHANGED[0], EXCHANGED[1]].contains(&number) && number <= later, "{number}, then {later}");
         world.drop_proxy(0);
         world.drain();

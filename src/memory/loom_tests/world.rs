@@ -76,15 +76,15 @@ const DEVICE: usize = 2;
 /// What an array is like: one number in all parts, so that a mix of two is seen. Each part is a cell for loom, which
 /// sees what is read by a reference that was got long before.
 #[derive(Debug)]
-pub(super) struct Told([UnsafeCell<u32>; PARTS]);
+pub(super) struct MetadataModel([UnsafeCell<u32>; PARTS]);
 
 // SAFETY: the parts are for loom to judge.
 #[allow(unsafe_code)]
-unsafe impl Sync for Told {}
+unsafe impl Sync for MetadataModel {}
 
-impl Told {
+impl MetadataModel {
     fn new(number: u32) -> Self {
-        Told(std::array::from_fn(|_| UnsafeCell::new(number)))
+        MetadataModel(std::array::from_fn(|_| UnsafeCell::new(number)))
     }
 
     #[allow(unsafe_code)]
@@ -112,9 +112,9 @@ pub(super) const STRANGER: usize = 1;
 pub(super) struct World {
     pub(super) slot: Slot<Canary>,
     /// What its array is like: the number of the slot's life, until an exchange has another number shown.
-    shown: Shown<Told>,
+    shown: Shown<MetadataModel>,
     /// What exchanges showed: there until the end of a model, so that who reads it too late finds that it was given up.
-    later: Mutex<Vec<Arc<Told>>>,
+    later: Mutex<Vec<Arc<MetadataModel>>>,
     /// Whether who recycles the slot the first time makes its next array at once.
     reuses: bool,
     /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next. Or its handles.
@@ -136,7 +136,7 @@ impl World {
     pub(super) fn new(fault: Fault, reuses: bool) -> Arc<Self> {
         let world = World {
             slot: Slot::new(),
-            shown: Shown::new(Told::new(GONE)),
+            shown: Shown::new(MetadataModel::new(GONE)),
             later: Mutex::default(),
             reuses,
             owner: AtomicU32::new(NOBODY),
@@ -156,7 +156,7 @@ impl World {
     /// `registry::create`, after a slot was found.
     pub(super) fn create(&self) {
         // Of this life; the slot is this thread's alone.
-        let show = || self.shown.change(|told| told.write_all(self.recycled() as u32 + 1));
+        let show = || self.shown.change(|metadata| metadata.write_all(self.recycled() as u32 + 1));
         if self.fault != Fault::ShowAfterOpening {
             show();
         }
@@ -205,46 +205,46 @@ impl World {
 
     /// `registry::metadata`: what a handle tells of its array. The caller has one, also where a key found it or the
     /// array is closed.
-    pub(super) fn told(&self) -> &Told {
+    pub(super) fn metadata(&self) -> &MetadataModel {
         self.shown.get(self.slot.state())
     }
 
     /// The number in all parts of metadata, which the caller got by a handle that he still has.
-    pub(super) fn number_of(&self, told: &Told) -> u32 {
-        let number = told.read(0);
+    pub(super) fn number_of(&self, metadata: &MetadataModel) -> u32 {
+        let number = metadata.read(0);
         // Others may go on between the parts.
         self.touched.load(Ordering::Relaxed);
         assert_ne!(number, GONE, "what is told is there");
-        assert!((1..PARTS).all(|part| told.read(part) == number), "what is told is of one array");
+        assert!((1..PARTS).all(|part| metadata.read(part) == number), "what is told is of one array");
         number
     }
 
-    /// As [`World::told`], and as [`World::number_of`].
+    /// As [`World::metadata`], and as [`World::number_of`].
     pub(super) fn look(&self) -> u32 {
-        self.number_of(self.told())
+        self.number_of(self.metadata())
     }
 
     /// What an exchange does with the metadata (`MetadataCell::turn`), by one who has a handle; one at a time.
     pub(super) fn turn(&self, number: u32) {
         if self.fault == Fault::ExchangeInPlace {
-            self.shown.change(|told| told.write_all(number));
+            self.shown.change(|metadata| metadata.write_all(number));
             return;
         }
         if self.fault == Fault::ForgetAtTheNextExchange {
             self.forget_later();
         }
         // Written, since loom takes what is made with its value for as old as the thread's step before.
-        let told = Arc::new(Told::new(GONE));
-        told.write_all(number);
-        self.later.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&told));
-        self.shown.turn(&told);
+        let metadata = Arc::new(MetadataModel::new(GONE));
+        metadata.write_all(number);
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&metadata));
+        self.shown.turn(&metadata);
         self.slot.set(TURNED);
     }
 
     /// `metadata::forget_later`.
     fn forget_later(&self) {
         let later = self.later.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        later.iter().for_each(|told| told.write_all(GONE));
+        later.iter().for_each(|metadata| metadata.write_all(GONE));
     }
 
     /// `registry::upgrade`: a handle by a key of this generation, if its array is open. The caller gives it back by
@@ -428,7 +428,7 @@ impl World {
         self.touched.store(1, Ordering::Relaxed);
         // `MetadataCell::hide`; what else is shown the next array's is written over.
         self.forget_later();
-        self.shown.change(|told| told.write(DEVICE, GONE));
+        self.shown.change(|metadata| metadata.write(DEVICE, GONE));
         self.slot.recycle(|body| *body = None);
         let before = self.recycled.fetch_add(1, SeqCst);
         if self.reuses && before == 0 {
