@@ -497,8 +497,8 @@ fn found(call: Call, blob: Blob<'_>, device: &Device) -> Result<(NonNull<u8>, us
         Some(strides) => {
             let counted = Layout::strided(shape, strides)
                 .filter(|(_, places)| places.checked_mul(size).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
-            let over = || Error::size_overflow(call, shape.dims(), size);
-            counted.ok_or_else(over)?
+            let overflow = || Error::size_overflow(call, shape.dims(), size);
+            counted.ok_or_else(overflow)?
         }
     };
     let first = match NonNull::new(ptr) {

@@ -87,8 +87,8 @@ impl QTensor {
             let saved = self.blocks.with_pinned(call, |array| Saved::of(call, array))?;
             y.with_gradient(call, [x], false, move |grad, _, _| {
                 let weights = QTensor { blocks: saved.get()?, dtype, shape };
-                let wide = grad.to_dtype(DType::F32)?.reshape((m, n))?;
-                let grad_x = wide.matmul(&weights.dequantize(grad.device())?)?;
+                let grad_f32 = grad.to_dtype(DType::F32)?.reshape((m, n))?;
+                let grad_x = grad_f32.matmul(&weights.dequantize(grad.device())?)?;
                 let dims = [&grad.dims()[..grad.rank() - 1], &[k]].concat();
                 Ok([Some(grad_x.reshape(dims)?.to_dtype(grad.dtype())?), None, None])
             })

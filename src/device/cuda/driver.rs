@@ -529,9 +529,9 @@ impl Driver for CudaDriver {
             return None;
         }
         let word = |index| self.fault.word(index).load(Ordering::Relaxed);
-        let wide = |low| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
+        let u64_at = |low| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
         let op = PICKS.get(word(1) as usize).copied().unwrap_or("an operation with indices");
-        let error = Error::index_out_of_range(op, wide(2) as i64, wide(4) as usize);
+        let error = Error::index_out_of_range(op, u64_at(2) as i64, u64_at(4) as usize);
         // Release: its partner is the exchange of the next kernel that finds 0, and writes the words: they were read
         // before.
         state.store(0, Ordering::Release);

@@ -457,16 +457,16 @@ fn slide(
     if count == 0 {
         return None;
     }
-    let wide = |sizes: [usize; 3]| sizes.map(|size| size as u64);
+    let to_u64 = |sizes: [usize; 3]| sizes.map(|size| size as u64);
     let arguments = Arguments::Slide(Slide {
         count,
         channels: channels as u64,
-        ins: wide([d, h, w]),
-        outs: wide(window.out),
-        size: wide(window.size),
-        stride: wide(window.stride),
-        padding: wide(window.padding),
-        dilation: wide(window.dilation),
+        ins: to_u64([d, h, w]),
+        outs: to_u64(window.out),
+        size: to_u64(window.size),
+        stride: to_u64(window.stride),
+        padding: to_u64(window.padding),
+        dilation: to_u64(window.dilation),
         dst: address(dst),
         ..params
     });
@@ -511,11 +511,11 @@ fn resized(
     spacing: &Spacing,
     resources: &LaunchResources,
 ) -> Option<Launch> {
-    let wide = |view: &OwnedView| OwnedView::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
-    let params = Slide { src: operand(&wide(src)), op: op as u32, scale: spacing.scale, ..Slide::default() };
+    let unsqueezed = |view: &OwnedView| OwnedView::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
+    let params = Slide { src: operand(&unsqueezed(src)), op: op as u32, scale: spacing.scale, ..Slide::default() };
     let outs = out.layout().dims();
     let window = Window { out: [1, outs[2], outs[3]], size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
-    slide(entry, Slide { shift: spacing.shift, ..params }, &wide(image), &window, dst, resources)
+    slide(entry, Slide { shift: spacing.shift, ..params }, &unsqueezed(image), &window, dst, resources)
 }
 
 fn axiswise(kernel: &Axiswise, resources: &LaunchResources) -> Option<Launch> {

@@ -129,14 +129,14 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         return refuse(Error::dtype_mismatch(call, dtype, rhs.dtype()));
     }
     check::domain(call, op.domain(), dtype).map(drop).or_else(refuse)?;
-    let wide;
+    let expanded;
     let rhs = if shape == rhs.shape() {
         rhs
     } else {
         check::open(call, &[dst, rhs])?;
-        wide = autograd::no_grad(|| rhs.aside()?.broadcast_as(*shape))
+        expanded = autograd::no_grad(|| rhs.aside()?.broadcast_as(*shape))
             .map_err(|_| Error::shapes(call, shape, rhs.shape(), "the right side does not broadcast to the left"))?;
-        &wide
+        &expanded
     };
     let fits = |d: &ArrayRef<'_>, [r]: &[Pinned<'_>; 1]| {
         check::same_dtype(call, d, r)?;

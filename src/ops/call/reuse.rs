@@ -156,12 +156,12 @@ pub(crate) fn write_in_place(
             return adopt_for(call, context, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
         }
         let node = node(&taken.as_ref(), other);
-        let wide = other
+        let expanded = other
             .filter(|other| other.layout.shape() != taken.layout.shape())
             .map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op))
             .transpose()?;
         let other =
-            other.map(|other| view_of(other.storage.buffer(), other.dtype, wide.as_ref().unwrap_or(other.layout)));
+            other.map(|other| view_of(other.storage.buffer(), other.dtype, expanded.as_ref().unwrap_or(other.layout)));
         let dst = output_view(&taken.storage, taken.dtype, &taken.layout);
         let kernel = match (change, other) {
             (Change::Map(map), _) => Kernel::MapAssign { map, dst },

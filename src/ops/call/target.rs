@@ -55,11 +55,11 @@ pub(crate) fn kernel<const N: usize>(
         return write(call, out, value);
     }
     let mut run = || {
-        let wide =
+        let expand =
             |x: &Proxy| no_grad(|| if x.shape() == out.shape() { Ok(x.clone()) } else { x.broadcast_as(out.shape()) });
         let mut operands = operands.map(Proxy::clone);
         for operand in &mut operands {
-            *operand = wide(operand)?;
+            *operand = expand(operand)?;
         }
         let fits = |d: &ArrayRef<'_>, sources: &[Pinned<'_>; N]| {
             fitting(d.dtype, sources.each_ref().map(|source| source.dtype))?;

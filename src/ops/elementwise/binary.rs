@@ -49,9 +49,9 @@ pub(crate) fn align(
     if left == right {
         return Ok(None);
     }
-    let mut wide = [Layout::SCALAR; 2];
-    broadcast_layouts(op, [a.layout, b.layout], a.dtype, broadcast, &mut wide)?;
-    Ok(Some(wide))
+    let mut expanded = [Layout::SCALAR; 2];
+    broadcast_layouts(op, [a.layout, b.layout], a.dtype, broadcast, &mut expanded)?;
+    Ok(Some(expanded))
 }
 
 /// The layouts of two operands of different shapes over their common one, into a place of the caller's: in a result
@@ -62,7 +62,7 @@ pub(crate) fn broadcast_layouts(
     [a, b]: [&Layout; 2],
     dtype: DType,
     broadcast: bool,
-    [wide_a, wide_b]: &mut [Layout; 2],
+    [expanded_a, expanded_b]: &mut [Layout; 2],
 ) -> Result<()> {
     let (left, right) = (a.shape(), b.shape());
     if !broadcast {
@@ -71,7 +71,7 @@ pub(crate) fn broadcast_layouts(
     }
     let shape = left.broadcast(right, op)?;
     shape.check(op, dtype.size_in_bytes())?;
-    if a.broadcast_into(&shape, wide_a) && b.broadcast_into(&shape, wide_b) {
+    if a.broadcast_into(&shape, expanded_a) && b.broadcast_into(&shape, expanded_b) {
         return Ok(());
     }
     Err(Error::shapes(op, left, right, "the common shape of both is none of theirs"))
@@ -86,13 +86,13 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         check::same_device(call, of_x.device(), of_y.device())?;
         check::same_dtype(call, &x, &y)?;
         check::domain(call, op.domain(), x.dtype)?;
-        let mut wide;
+        let mut expanded;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [x.layout, y.layout],
             false => {
-                wide = [Layout::SCALAR; 2];
-                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
-                wide.each_ref()
+                expanded = [Layout::SCALAR; 2];
+                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut expanded)?;
+                expanded.each_ref()
             }
         };
         let (dtype, mut own) = (x.dtype, None);
@@ -292,7 +292,7 @@ macro_rules! strict_form {
 
 macro_rules! binary_forms {
     ([] $($(#[$doc:meta])* $op:ident
-        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident]
+        [$name:ident $broadcast:ident $place:ident $into:ident $broadcast_into:ident]
         $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         /// # Element by element: arithmetic
         ///
@@ -324,8 +324,8 @@ macro_rules! binary_forms {
                 /// # Errors
                 /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
                 #[track_caller]
-                pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(Call::here(stringify!($wide)), self, rhs, BinaryOp::$op, true)
+                pub fn $broadcast(&self, rhs: &Proxy) -> Result<Proxy> {
+                    binary(Call::here(stringify!($broadcast)), self, rhs, BinaryOp::$op, true)
                 }
 
                 $(#[$doc])*
@@ -353,13 +353,13 @@ macro_rules! binary_forms {
                     binary_into(Call::here(stringify!($into)), [self, rhs], BinaryOp::$op, false, out)
                 }
 
-                #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
+                #[doc = concat!("As [`Proxy::", stringify!($broadcast), "`], written to `out`, without a gradient.")]
                 ///
                 /// # Errors
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
-                pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    binary_into(Call::here(stringify!($wide_into)), [self, rhs], BinaryOp::$op, true, out)
+                pub fn $broadcast_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into(Call::here(stringify!($broadcast_into)), [self, rhs], BinaryOp::$op, true, out)
                 }
             )*
         }
@@ -408,7 +408,7 @@ fn in_order<'r, 'a>(place: usize, own: &'r ArrayRef<'a>, other: &'r ArrayRef<'a>
 /// Whether a result may take the place of operand `own`.
 fn fits(call: Call, [x, y]: [&ArrayRef<'_>; 2], own: usize, op: BinaryOp, broadcast: bool) -> bool {
     let same_shape = || match align(call.op, x, y, broadcast) {
-        Ok(wide) => wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape()),
+        Ok(expanded) => expanded.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape()),
         Err(_) => false,
     };
     let recorded = is_recorded(x) || is_recorded(y);

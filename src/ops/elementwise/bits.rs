@@ -34,8 +34,8 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
         check::same_device(call, device(&x), device(&y))?;
         check::same_dtype(call, &x, &y)?;
         check_bits(call.op, x.dtype, op)?;
-        let wide = align(call.op, &x, &y, true)?;
-        let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
+        let expanded = align(call.op, &x, &y, true)?;
+        let (left, right) = expanded.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
         let out = output(context, call.op, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
         adopt(call, context, out, a, None)

@@ -32,13 +32,13 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
         check::same_device(call, of_x.device(), of_y.device())?;
         check::same_dtype(call, &x, &y)?;
-        let mut wide;
+        let mut expanded;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [x.layout, y.layout],
             false => {
-                wide = [Layout::SCALAR; 2];
-                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
-                wide.each_ref()
+                expanded = [Layout::SCALAR; 2];
+                broadcast_layouts(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut expanded)?;
+                expanded.each_ref()
             }
         };
         let (dtype, mut own) = (DType::U8, None);

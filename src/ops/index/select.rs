@@ -41,10 +41,10 @@ pub(crate) fn readable(ids: &Proxy, dim: &dyn Fn() -> Option<usize>) -> Result<O
     let pads = dim().is_some_and(|dim| dim as u64 <= largest);
     let converted = || {
         let ids = ids.aside()?;
-        let wide = ids.to_dtype(DType::I64)?;
+        let as_i64 = ids.to_dtype(DType::I64)?;
         match pads {
-            true => ids.eq(largest)?.where_cond(&i64::MAX.beside(&wide)?, &wide),
-            false => Ok(wide),
+            true => ids.eq(largest)?.where_cond(&i64::MAX.beside(&as_i64)?, &as_i64),
+            false => Ok(as_i64),
         }
     };
     no_grad(converted).map(Some)

@@ -61,12 +61,12 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
         let [a, b] = pins.arrays();
         let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
         check::same_device(call, of_a.device(), of_b.device())?;
-        let wide;
+        let aligned;
         let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
             (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), a.layout, b.layout),
             _ => {
-                wide = align(call.op, &a, &b, broadcast)?;
-                (wide.0, &wide.1, &wide.2)
+                aligned = align(call.op, &a, &b, broadcast)?;
+                (aligned.0, &aligned.1, &aligned.2)
             }
         };
         check::same_dtype(call, &a, &b)?;
@@ -179,8 +179,11 @@ impl Proxy {
                 let hint = "the bias has one number for each output, or one for all";
                 check::same_shape(call, b.layout.shape(), &Shape::from(n), hint)?;
             }
-            let wide = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
-            launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
+            let expanded = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
+            launch(
+                device(&x),
+                &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &expanded) },
+            )?;
             let of_bias = *b.layout.shape();
             let node = record(&[&x, &w, &b], || linear_gradient(call, &x, &w, of_bias));
             adopt(call, context, out, self, node)

@@ -25,7 +25,7 @@ use crate::ops::{
 };
 
 /// A layout with three spatial axes.
-pub(crate) fn widened(mut layout: Layout) -> Layout {
+pub(crate) fn as_ncdhw(mut layout: Layout) -> Layout {
     while layout.shape().rank() < 5 {
         layout = layout.unsqueeze(2);
     }
@@ -170,7 +170,7 @@ struct ConvOperand<'a> {
 
 impl<'a> ConvOperand<'a> {
     fn any(array: &'a Pinned<'a>) -> Self {
-        ConvOperand { array, copy: None, layout: widened(*array.layout) }
+        ConvOperand { array, copy: None, layout: as_ncdhw(*array.layout) }
     }
 
     fn dense(context: &ThreadContext, name: &'static str, array: &'a Pinned<'a>) -> Result<Self> {
@@ -179,7 +179,7 @@ impl<'a> ConvOperand<'a> {
         }
         let copy = output(context, name, device(array), array.dtype, array.layout.shape(), false)?;
         launch(device(array), &Kernel::copy(view(array), copy.view()))?;
-        Ok(ConvOperand { array, layout: widened(copy.layout), copy: Some(copy) })
+        Ok(ConvOperand { array, layout: as_ncdhw(copy.layout), copy: Some(copy) })
     }
 
     fn view(&self) -> View<'_> {
@@ -204,8 +204,8 @@ fn side(
     let out = output(context, name, own, a.dtype, shape, false)?;
     let of_a = if op == ConvOp::Image { ConvOperand::dense(context, name, a)? } else { ConvOperand::any(a) };
     let of_b = ConvOperand::dense(context, name, b)?;
-    let wide = widened(out.layout);
-    let (of_a, of_b, to) = (of_a.view(), of_b.view(), out.view_as(&wide));
+    let layout_ncdhw = as_ncdhw(out.layout);
+    let (of_a, of_b, to) = (of_a.view(), of_b.view(), out.view_as(&layout_ncdhw));
     let [image, weights, result] = match op {
         ConvOp::Result => [of_a, of_b, to],
         ConvOp::Image => [to, of_a, of_b],
@@ -395,8 +395,8 @@ impl Proxy {
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
-            let wide = widened(*a.layout);
-            let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
+            let layout_ncdhw = as_ncdhw(*a.layout);
+            let kernel = Windowed::Unfold { image: view_as(&a, &layout_ncdhw), columns: out.view(), window };
             launch(device(&a), &Kernel::Windowed(kernel))?;
             let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
             adopt(call, context, out, self, node)
@@ -452,9 +452,9 @@ fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result
     let (batch, channels) = (image.dims()[0], image.dims()[1]);
     let weights = Shape::from((1, channels, h, w));
     let (_, window) = forward_shape(ask, image, &weights)?;
-    let over = || Error::size_overflow(ask.call, image.dims(), 1);
-    let depth = h.checked_mul(w).and_then(|kernel_elems| kernel_elems.checked_mul(channels)).ok_or_else(over)?;
-    let positions = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
+    let overflow = || Error::size_overflow(ask.call, image.dims(), 1);
+    let depth = h.checked_mul(w).and_then(|kernel_elems| kernel_elems.checked_mul(channels)).ok_or_else(overflow)?;
+    let positions = window.out[1].checked_mul(window.out[2]).ok_or_else(overflow)?;
     Ok((Shape::from((batch, depth, positions)), window))
 }
 
@@ -466,12 +466,12 @@ fn fold_of(
     window: Window,
 ) -> Result<Output> {
     let out = output(context, ask.call.op, device(columns), columns.dtype, image, false)?;
-    let wide = widened(out.layout);
+    let layout_ncdhw = as_ncdhw(out.layout);
     let mut from = ConvOperand::dense(context, ask.call.op, columns)?;
     from.layout = from.copy.as_ref().map_or(*columns.layout, |copy| copy.layout);
     launch(
         device(columns),
-        &Kernel::Windowed(Windowed::Fold { columns: from.view(), image: out.view_as(&wide), window }),
+        &Kernel::Windowed(Windowed::Fold { columns: from.view(), image: out.view_as(&layout_ncdhw), window }),
     )?;
     Ok(out)
 }

@@ -20,7 +20,7 @@ use crate::ops::{
         exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
-    nn::conv::{output_positions, widened},
+    nn::conv::{as_ncdhw, output_positions},
 };
 
 /// How a window goes over the last axes.
@@ -92,7 +92,7 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             true => Some(output(context, call.op, device(&a), DType::U32, &shape, false)?),
             false => None,
         };
-        let [from, to] = [*a.layout, out.layout].map(widened);
+        let [from, to] = [*a.layout, out.layout].map(as_ncdhw);
         let ids_to = found.as_ref().map(|found| found.view_as(&to));
         let (src, dst) = (view_as(&a, &from), out.view_as(&to));
         launch(device(&a), &Kernel::Windowed(Windowed::Pool { op, image: src, dst, ids: ids_to, window, adaptive }))?;
@@ -122,7 +122,7 @@ fn gradient(
         let pins = pin(context, ask.call.op, [&grad, own[1].unwrap_or(&grad)])?;
         let [g, i] = pins.arrays();
         let out = output(context, ask.call.op, device(&g), g.dtype, image, false)?;
-        let [of_g, of_i, to] = [*g.layout, *i.layout, out.layout].map(widened);
+        let [of_g, of_i, to] = [*g.layout, *i.layout, out.layout].map(as_ncdhw);
         let ids = own[1].is_some().then(|| view_as(&i, &of_i));
         let (from, image) = (view_as(&g, &of_g), out.view_as(&to));
         launch(device(&g), &Kernel::Windowed(Windowed::PoolGrad { grad: from, ids, image, window, adaptive }))?;

@@ -62,14 +62,14 @@ fn gradient(
     let saved = matches!(op, ReduceOp::Max | ReduceOp::Min)
         .then(|| (Saved::of(call, a), Saved::new(call, &out.storage, out.dtype, out.layout)));
     move |grad, _| {
-        let wide = grad.reshape(kept)?.broadcast_as(shape)?;
+        let expanded = grad.reshape(kept)?.broadcast_as(shape)?;
         Ok(one(match (op, &saved) {
-            (ReduceOp::Mean, _) => wide.affine(1.0 / reduced as f64, 0.0)?,
-            (ReduceOp::Sum, _) | (_, None) => wide,
+            (ReduceOp::Mean, _) => expanded.affine(1.0 / reduced as f64, 0.0)?,
+            (ReduceOp::Sum, _) | (_, None) => expanded,
             (_, Some((x, extreme))) => {
                 let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype())?;
                 let ties = hit.sum_over(axes)?;
-                wide.mul(&hit)?.broadcast_div(&ties)?
+                expanded.mul(&hit)?.broadcast_div(&ties)?
             }
         }))
     }

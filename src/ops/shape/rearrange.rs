@@ -30,8 +30,8 @@ fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Pr
     let to = shape.with_dim(axis, rest[0].saturating_mul(count));
     to.check(op, elem_bytes)?;
     let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
-    let wide = shape_of(op, &[lead, count, rest], elem_bytes)?;
-    x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(to)?.contiguous()
+    let expanded = shape_of(op, &[lead, count, rest], elem_bytes)?;
+    x.reshape((lead, 1, rest))?.broadcast_as(expanded)?.reshape(to)?.contiguous()
 }
 
 /// # Shape: splitting, repeating, rolling

@@ -279,9 +279,9 @@ ndgc_kernels::for_each_unary!(unary_forms);
 
 macro_rules! binary_forms {
     ([] $($(#[$doc:meta])* $op:ident
-        [$name:ident $wide:ident $($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
+        [$name:ident $broadcast:ident $($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
         impl Scoped<'_> {
-            of_two! { $($name)* $($wide)* }
+            of_two! { $($name)* $($broadcast)* }
         }
     };
 }

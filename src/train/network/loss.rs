@@ -3,7 +3,7 @@
 use ndgc::{DType, Error, Result, Tensor, TensorExt};
 
 use super::activation::Activation;
-use super::regularization::wide;
+use super::regularization::upcast_half;
 
 /// Where doubles begin to have gaps.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
@@ -73,7 +73,7 @@ impl Loss {
     pub fn scores(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         z.compose("loss", || {
             // Halves as singles: f16 has no 1e-10 and no 1 - 1e-5, by which formulas keep away from the logarithm of 0.
-            let single = wide(z)?;
+            let single = upcast_half(z)?;
             let (dtype, z) = (z.dtype(), &single);
             let labels = self.labels_beside(labels, z)?;
             let elements = match mask {

@@ -287,10 +287,10 @@ impl Network {
         let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX / 2).max(1);
         let grows = || WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate);
         let step = grows().overallocation_limit(0.05).build()?;
-        let over = |cycles| grows().policy_learning(LearningPolicy::OverTime).cycles_before_initialization(cycles);
-        let room = over(3 * nodes).overallocation_limit(0.02).build()?;
+        let over_time = |cycles| grows().policy_learning(LearningPolicy::OverTime).cycles_before_initialization(cycles);
+        let room = over_time(3 * nodes).overallocation_limit(0.02).build()?;
         // Two blocks: what a layer makes lives until the layer after the next one begins.
-        let turns = over(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
+        let turns = over_time(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
         let turns = turns.policy_allocation(AllocationPolicy::Overallocate).build()?;
         let [all, act, working, rnn, planning, _] = WORKSPACES.map(|name| format!("{name}#{}", self.id));
         let begun = self.placing();

@@ -23,10 +23,10 @@ impl Regularization {
     pub(super) fn score(&self, param: &Tensor) -> Result<f64> {
         let (squares, mut score) = (self.l2 + self.weight_decay, 0.0);
         if squares != 0.0 {
-            score += 0.5 * squares * number(&wide(param)?.sqr()?.sum_all()?)?;
+            score += 0.5 * squares * number(&upcast_half(param)?.sqr()?.sum_all()?)?;
         }
         if self.l1 != 0.0 {
-            score += self.l1 * number(&wide(param)?.abs()?.sum_all()?)?;
+            score += self.l1 * number(&upcast_half(param)?.abs()?.sum_all()?)?;
         }
         Ok(score)
     }
@@ -54,7 +54,7 @@ pub(super) fn number(array: &Tensor) -> Result<f64> {
 }
 
 /// An array whose squares and sums a half float may have no number for: f16 ends at 65504.
-pub(super) fn wide(array: &Tensor) -> Result<Tensor> {
+pub(super) fn upcast_half(array: &Tensor) -> Result<Tensor> {
     match array.dtype() {
         DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
         _ => Ok(array.clone()),
@@ -84,7 +84,7 @@ impl GradientNormalization {
     /// The gradients of a layer, kept small.
     pub(super) fn apply(self, grads: &mut [Option<Tensor>], threshold: f64) -> Result<()> {
         use GradientNormalization as G;
-        let square = |grad: &Tensor| number(&wide(grad)?.sqr()?.sum_all()?);
+        let square = |grad: &Tensor| number(&upcast_half(grad)?.sqr()?.sum_all()?);
         let whole = match self {
             G::RenormalizeL2PerLayer | G::ClipL2PerLayer => {
                 grads.iter().flatten().map(square).sum::<Result<f64>>()?.sqrt()

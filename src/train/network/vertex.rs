@@ -6,7 +6,7 @@ use std::fmt;
 use ndgc::{Error, Result, Tensor};
 
 use super::layer::InputType;
-use super::regularization::wide;
+use super::regularization::upcast_half;
 
 /// What a vertex of a graph computes from its inputs. It has no parameters.
 pub trait GraphVertex: Any + fmt::Debug + Send + Sync {
@@ -171,7 +171,7 @@ impl GraphVertex for L2NormalizeVertex {
         let x = *first("l2_normalize", inputs)?;
         x.compose("l2_normalize", || {
             // Of halves in f32: f16 has neither the square of 300 nor 1e-16.
-            let numbers = wide(x)?;
+            let numbers = upcast_half(x)?;
             let squares = numbers.flatten_from(1)?.sqr()?.sum_keepdim(1)?;
             let root = squares.affine(1.0, 1e-16)?.sqrt()?;
             let mut dims = vec![1; x.rank()];

@@ -43,9 +43,9 @@ impl Layer for SelfAttention {
     }
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
-        let (size, wide) = (input.size(), self.n_out);
-        let weight = |name: &str, rows: usize| Param::weight(name, (rows, wide), [rows, wide]);
-        Ok(vec![weight("Wq", size), weight("Wk", size), weight("Wv", size), weight("Wo", wide)])
+        let (size, n_out) = (input.size(), self.n_out);
+        let weight = |name: &str, rows: usize| Param::weight(name, (rows, n_out), [rows, n_out]);
+        Ok(vec![weight("Wq", size), weight("Wk", size), weight("Wv", size), weight("Wo", n_out)])
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {

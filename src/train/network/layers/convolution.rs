@@ -5,7 +5,7 @@ use ndgc::{Result, Tensor, TensorExt};
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
-use super::super::regularization::wide;
+use super::super::regularization::upcast_half;
 use super::recurrent::mask_of_steps;
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
@@ -75,8 +75,8 @@ impl Convolution2D {
 
 /// Places of a window of `kernel` numbers along an axis.
 fn places(size: usize, kernel: usize, stride: usize, padding: usize) -> Option<usize> {
-    let wide = padding.checked_mul(2)?.checked_add(size)?;
-    wide.checked_sub(kernel).filter(|_| stride > 0 && kernel > 0).map(|room| room / stride + 1)
+    let padded = padding.checked_mul(2)?.checked_add(size)?;
+    padded.checked_sub(kernel).filter(|_| stride > 0 && kernel > 0).map(|room| room / stride + 1)
 }
 
 impl Layer for Convolution2D {
@@ -89,9 +89,9 @@ impl Layer for Convolution2D {
         let InputType::Convolutional { height, width, .. } = input else {
             return wrong_input("convolution", input, expected);
         };
-        let wide = |kernel: usize| self.dilation.saturating_mul(kernel.saturating_sub(1)).saturating_add(1);
-        let rows = places(height, wide(self.kernel.0), self.stride, self.padding);
-        let columns = places(width, wide(self.kernel.1), self.stride, self.padding);
+        let dilated = |kernel: usize| self.dilation.saturating_mul(kernel.saturating_sub(1)).saturating_add(1);
+        let rows = places(height, dilated(self.kernel.0), self.stride, self.padding);
+        let columns = places(width, dilated(self.kernel.1), self.stride, self.padding);
         match (rows, columns) {
             (Some(rows), Some(columns)) => Ok(InputType::convolutional(self.n_out, rows, columns)),
             _ => wrong_input("convolution", input, expected),
@@ -141,7 +141,7 @@ impl PoolingType {
             PoolingType::Sum => mean(x)?.affine(count, 0.0),
             PoolingType::PNorm(p) => {
                 // Powers of halves may be none of theirs.
-                let powers = wide(x)?.abs()?.powf(p)?;
+                let powers = upcast_half(x)?.abs()?.powf(p)?;
                 root(&mean(&powers)?.affine(count, 0.0)?, p)?.to_dtype(x.dtype())
             }
         }
@@ -242,13 +242,13 @@ impl Layer for GlobalPooling {
                 }
                 PoolingType::Avg => {
                     // Sums of halves, and counts, may be none of theirs.
-                    let (numbers, mask) = (wide(x)?, wide(&mask)?);
+                    let (numbers, mask) = (upcast_half(x)?, upcast_half(&mask)?);
                     let count = mask.sum(2)?.clamp(1.0, f64::INFINITY)?;
                     numbers.broadcast_mul(&mask)?.sum(2)?.broadcast_div(&count)?.to_dtype(x.dtype())
                 }
                 PoolingType::Sum => x.broadcast_mul(&mask)?.sum(2),
                 PoolingType::PNorm(p) => {
-                    let powers = wide(x)?.abs()?.powf(p)?.broadcast_mul(&wide(&mask)?)?;
+                    let powers = upcast_half(x)?.abs()?.powf(p)?.broadcast_mul(&upcast_half(&mask)?)?;
                     root(&powers.sum(2)?, p)?.to_dtype(x.dtype())
                 }
             })

@@ -6,7 +6,7 @@ use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass};
-use super::super::regularization::wide;
+use super::super::regularization::upcast_half;
 
 /// Rows, series or images.
 fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
@@ -48,10 +48,10 @@ impl BatchNormalization {
         let (keep, features) = (self.decay, mean.elem_count());
         let share = |batch: &Tensor| batch.reshape(features)?.affine(1.0 - keep, 0.0);
         pass.update_state(2, |running| {
-            wide(running)?.affine(keep, 0.0)?.add(&share(mean)?)?.to_dtype(running.dtype())
+            upcast_half(running)?.affine(keep, 0.0)?.add(&share(mean)?)?.to_dtype(running.dtype())
         })?;
         pass.update_state(3, |log| {
-            let running = wide(log)?.affine(2.0 * LN_10, 0.0)?.exp()?;
+            let running = upcast_half(log)?.affine(2.0 * LN_10, 0.0)?.exp()?;
             let running = running.affine(keep, 0.0)?.add(&share(variance)?)?;
             running.log()?.affine(0.5 / LN_10, 0.0)?.to_dtype(log.dtype())
         })
@@ -93,10 +93,10 @@ impl Layer for BatchNormalization {
             pass.result(|| x.broadcast_add(&beta.reshape(by_feature)?))
         };
         // The squares of halves may be none of theirs, and their mean, rounded, is far from it.
-        let all = wide(x)?;
+        let all = upcast_half(x)?;
         if !pass.is_training() {
-            let mean = wide(&pass.param(2)?.as_detached_tensor())?.reshape(by_feature)?;
-            let variance = wide(&pass.param(3)?.as_detached_tensor())?.affine(2.0 * LN_10, 0.0)?.exp()?;
+            let mean = upcast_half(&pass.param(2)?.as_detached_tensor())?.reshape(by_feature)?;
+            let variance = upcast_half(&pass.param(3)?.as_detached_tensor())?.affine(2.0 * LN_10, 0.0)?.exp()?;
             let root = variance.affine(1.0, self.epsilon)?.sqrt()?.reshape(by_feature)?;
             return scaled(all.broadcast_sub(&mean)?.broadcast_div(&root)?.to_dtype(x.dtype())?);
         }
