@@ -129,20 +129,20 @@ impl<T> ThreadPlace<T> {
 /// A thread's own value, and the place that leads to it.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub(crate) struct Home<T: 'static> {
+pub(crate) struct ThreadHome<T: 'static> {
     value: OnceCell<T>,
     place: OnceCell<&'static LocalKey<ThreadPlace<T>>>,
 }
 
 #[cfg(not(loom))]
-impl<T> Home<T> {
+impl<T> ThreadHome<T> {
     pub(crate) const fn new() -> Self {
-        Home { value: OnceCell::new(), place: OnceCell::new() }
+        ThreadHome { value: OnceCell::new(), place: OnceCell::new() }
     }
 }
 
 #[cfg(not(loom))]
-impl<T> Drop for Home<T> {
+impl<T> Drop for ThreadHome<T> {
     fn drop(&mut self) {
         if let Some(place) = self.place.get() {
             place.with(|place| place.0.set(std::ptr::null()));
@@ -155,13 +155,13 @@ impl<T> Drop for Home<T> {
 #[derive(Debug)]
 pub(crate) struct ThreadOwned<T: 'static> {
     pub(crate) place: &'static LocalKey<ThreadPlace<T>>,
-    pub(crate) home: &'static LocalKey<Home<T>>,
+    pub(crate) home: &'static LocalKey<ThreadHome<T>>,
     pub(crate) make: fn() -> T,
 }
 
 /// A thread's own value for the length of a call.
 #[cfg(not(loom))]
-struct Entered<T> {
+struct ThreadEntry<T> {
     here: *const T,
     /// Whether the thread's own is gone already, and this one, from the heap, is for this call.
     is_late: bool,
@@ -173,16 +173,17 @@ impl<T> ThreadOwned<T> {
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let here = self.place.with(|place| place.0.get());
-        let entered = if here.is_null() { self.first() } else { Entered { here, is_late: false } };
+        let entered = if here.is_null() { self.first() } else { ThreadEntry { here, is_late: false } };
         // SAFETY: a late one is this call's (`first`). Else a place leads to the value of the home of this thread that
-        // `first` noted it in: that stays where it is until `Home::drop`, which makes the place lead nowhere first. The
-        // borrow is no longer than this call, and where thread-locals are destroyed inside `f`, the process ends there.
+        // `first` noted it in: that stays where it is until `ThreadHome::drop`, which makes the place lead nowhere
+        // first. The borrow is no longer than this call, and where thread-locals are destroyed inside `f`, the process
+        // ends there.
         f(unsafe { &*entered.here })
     }
 
     #[cold]
     #[inline(never)]
-    fn first(&self) -> Entered<T> {
+    fn first(&self) -> ThreadEntry<T> {
         let here = self.home.try_with(|home| {
             let value = std::ptr::from_ref(home.value.get_or_init(self.make));
             if std::ptr::eq(*home.place.get_or_init(|| self.place), self.place) {
@@ -191,14 +192,14 @@ impl<T> ThreadOwned<T> {
             value
         });
         match here {
-            Ok(here) => Entered { here, is_late: false },
-            Err(_) => Entered { here: Box::into_raw(Box::new((self.make)())), is_late: true },
+            Ok(here) => ThreadEntry { here, is_late: false },
+            Err(_) => ThreadEntry { here: Box::into_raw(Box::new((self.make)())), is_late: true },
         }
     }
 }
 
 #[cfg(not(loom))]
-impl<T> Drop for Entered<T> {
+impl<T> Drop for ThreadEntry<T> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_late {

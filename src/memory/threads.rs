@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
-use crate::base::sync::{AtomicU32, AtomicU64, Home, Ordering, Snapshot, ThreadOwned, ThreadPlace, fence};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, Snapshot, ThreadHome, ThreadOwned, ThreadPlace, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
@@ -213,7 +213,7 @@ impl Drop for ThreadContext {
 
 thread_local! {
     static PLACE: ThreadPlace<ThreadContext> = const { ThreadPlace::new() };
-    static HOME: Home<ThreadContext> = const { Home::new() };
+    static HOME: ThreadHome<ThreadContext> = const { ThreadHome::new() };
     /// The thread record that drops on this thread use. Has no destructor, so that any drop can read it.
     static RECORD: Cell<Option<&'static ThreadRecord>> = const { Cell::new(None) };
 }
