@@ -12,7 +12,7 @@ use crate::base::work;
 use crate::device::{
     host::{
         pool::class_of,
-        store::{HUGE, HostPool, Pages, SMALL_MAX, Source, Store},
+        store::{HUGE, HostPool, PageSource, Pages, SMALL_MAX, Store},
     },
     span::Span,
 };
@@ -84,7 +84,7 @@ impl AddressRanges {
     }
 }
 
-impl Source for AddressRanges {
+impl PageSource for AddressRanges {
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let after = |(start, bytes): (&usize, &usize)| (start + bytes).next_multiple_of(HUGE);
         let start = self.ranges.last_key_value().map_or(HUGE, after);

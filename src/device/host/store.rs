@@ -3,9 +3,9 @@
 //!
 //! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
 //! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`). Where ranges come from
-//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`). A large block of the size that
-//! was handed out last is in no list when it comes back, since a loop asks for its size again: if the next request is
-//! of another, it merges then.
+//! is apart ([`PageSource`]): in a replay there are only their addresses (`addresses.rs`). A large block of the size
+//! that was handed out last is in no list when it comes back, since a loop asks for its size again: if the next request
+//! is of another, it merges then.
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
@@ -70,7 +70,7 @@ impl Default for HostPool {
 }
 
 /// Where ranges of the address space come from, and their pages.
-pub(super) trait Source: Default {
+pub(super) trait PageSource: Default {
     /// The first address of a range of so many bytes, which are zero. `None`: there is none.
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>>;
     /// Gives back the range that this address lies in.
@@ -83,7 +83,7 @@ pub(super) trait Source: Default {
 #[derive(Debug, Default)]
 pub(super) struct Mappings(Vec<Mapping>);
 
-impl Source for Mappings {
+impl PageSource for Mappings {
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let range = Mapping::new(bytes)?;
         let start = range.start();
@@ -205,7 +205,7 @@ pub(super) fn store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
     f(store.get_or_insert_with(|| Store::new(HostPool::default())))
 }
 
-impl<S: Source> Store<S> {
+impl<S: PageSource> Store<S> {
     pub(super) fn new(plan: HostPool) -> Self {
         Store {
             plan,

@@ -118,9 +118,9 @@ pub(crate) fn is_aligned(start: NonNull<u8>, dtype: DType) -> bool {
 }
 
 /// Bytes of a vector that an array has, counted with those of the host.
-struct Counted(usize);
+struct CountedBytes(usize);
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         pool::discount(self.0);
     }
@@ -142,7 +142,7 @@ pub(crate) fn of_vec<T: WithDType>(
     if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || !pool::count(held) {
         return Err(data);
     }
-    let buffer = Buffer::of_vec(data, Counted(held));
+    let buffer = Buffer::of_vec(data, CountedBytes(held));
     Ok(adopt(call, buffer, (Layout::contiguous(shape), dtype), at))
 }
 
