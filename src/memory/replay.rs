@@ -225,10 +225,10 @@ impl Timeline {
     /// ```
     pub fn recording(&self) -> Recording {
         let mut building = RecordingBuilder::default();
-        for step in self.steps() {
-            let number = step.span as u64;
+        for edge in self.edges() {
+            let number = edge.span as u64;
             // A span begins once, and ends after that.
-            let _ = if step.starts { building.take(number, self.spans[step.span].bytes) } else { building.put(number) };
+            let _ = if edge.starts { building.take(number, self.spans[edge.span].bytes) } else { building.put(number) };
         }
         building.recording
     }

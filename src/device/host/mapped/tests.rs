@@ -43,7 +43,7 @@ fn read(block: &MappedBlock, at: usize, len: usize) -> Vec<u8> {
 }
 
 fn room(block: &MappedBlock) -> u64 {
-    block.store.file.metadata().expect("an open file").blocks() * 512
+    block.backing.file.metadata().expect("an open file").blocks() * 512
 }
 
 fn why<T: std::fmt::Debug>(answer: Result<T>) -> String {
@@ -58,7 +58,7 @@ fn a_temporary_file_is_sparse_and_has_no_name() {
     let begun = Instant::now();
     let block = MappedBlock::create(None, GIB).expect("a temporary file");
     println!("1 GiB created in {:.3} ms", begun.elapsed().as_secs_f64() * 1e3);
-    let metadata = block.store.file.metadata().expect("an open file");
+    let metadata = block.backing.file.metadata().expect("an open file");
     assert_eq!((metadata.nlink(), metadata.len(), metadata.mode() & 0o777), (0, GIB as u64, 0o600));
     assert!(room(&block) < 1 << 20);
     assert_eq!(block.span().bytes(), GIB);
@@ -124,7 +124,7 @@ fn room_is_taken_in_pieces_and_once() {
     assert_eq!(room(&block), first);
     block.reserve(2 * PIECE + 1).expect("room");
     assert!(room(&block) >= block.span().bytes() as u64, "to the end, and no further");
-    assert_eq!(block.store.file.metadata().expect("an open file").len(), block.span().bytes() as u64);
+    assert_eq!(block.backing.file.metadata().expect("an open file").len(), block.span().bytes() as u64);
 }
 
 /// A disk of one MiB.
@@ -140,7 +140,7 @@ fn a_full_disk_is_an_error_and_what_was_reserved_stays() {
     assert!(full.contains("no room for bytes 1048576 to 1048577") && full.contains("another disk"), "{full}");
     block.reserve(1 << 20).expect("as before");
     assert!(block.reserve(16 << 20).is_err(), "again");
-    assert_eq!(block.store.reserved.load(Ordering::Relaxed), 1 << 20);
+    assert_eq!(block.backing.reserved.load(Ordering::Relaxed), 1 << 20);
 }
 
 #[test]
