@@ -353,7 +353,7 @@ macro_rules! for_each_binary {
             /// `x log(y)`, and 0 where x is 0, unless y is NaN: of 0 and 0 it is 0. Gradients: `log(y)`, but 0 where x
             /// is 0 and y is not positive; and `x / y`, 0 where x is.
             Xlogy [xlogy broadcast_xlogy xlogy_ xlogy_into broadcast_xlogy_into] float
-                { |x, y| x.through_both(y, special::x_log_y) => "x == 0 && !is_nan(y) ? (W)0 : x * log_(y)" }
+                { |x, y| x.through_both(y, special::x_log_y) => "x_log_y(x, y)" }
                 { |g, x, y| {
                     let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.le(&y.zeros_like()?)?)?;
                     zero_where(&flat, &g.broadcast_xlogy(y)?)

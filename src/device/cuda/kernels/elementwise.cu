@@ -138,6 +138,8 @@ __device__ __noinline__ W log_add_exp(W x, W y) {
     return (x > y ? x : y) + log1p_(exp_(-abs_(apart)));
 }
 
+__device__ __noinline__ W x_log_y(W x, W y) { return x == 0 && !is_nan(y) ? (W)0 : x * log_(y); }
+
 __device__ inline W softplus(W x) { return (x > 0 ? x : (W)0) + log1p_(exp_(-abs_(x))); }
 
 __device__ inline W hard_sigmoid(W x) { return smaller(larger(x * ((W)1 / (W)6) + (W)0.5, (W)0), (W)1); }
