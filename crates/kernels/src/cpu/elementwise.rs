@@ -497,8 +497,7 @@ fn by_numbers<T: Number>(map: Map, operand: impl Operand<T>) -> Result<()> {
 
 /// As [`zip`], by a call for each element.
 fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), f: fn(T, T) -> T) {
-    let row = |a: &[T], b: &[T], d: &mut [T]| d.iter_mut().zip(a).zip(b).for_each(|((d, &a), &b)| *d = f(a, b));
-    rows_of_two(lhs, rhs, dst, &row);
+    lines_of_two(lhs, rhs, dst, &|a: &[T], b: &[T], d: &mut [T]| Over((a, b), d, f).run());
 }
 
 macro_rules! of_two {
