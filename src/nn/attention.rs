@@ -116,8 +116,8 @@ impl ScoreOptions<'_> {
         // Heads that share keys are rows of one product.
         let q = single(q)?.reshape((b, kv_heads, heads / kv_heads, queries, n))?;
         let (k, v) = (single(k)?.transpose(2, 3)?.unsqueeze(2)?, single(v)?.unsqueeze(2)?);
-        // Rows without scores take no memory: there may be any number of them.
-        let together = if b == 0 || heads == 0 { queries.max(1) } else { ROWS };
+        // Queries without elements take no memory: there may be any number of them.
+        let together = if q.elem_count() == 0 { queries.max(1) } else { ROWS };
         let mut all = Vec::new();
         for start in (0..queries).step_by(together) {
             let count = together.min(queries - start);

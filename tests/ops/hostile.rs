@@ -399,6 +399,9 @@ fn attention_without_scores_takes_no_memory_for_its_rows_and_heads() {
                 assert_eq!(made.dims(), [0, heads, queries, 1]);
             }
         }
+        // Nor do queries without elements, whose scores are refused before the first row.
+        let (q, k) = (of([1, 1 << 58, 1, 0]), of([1, 3, 1, 0]));
+        finds_no_memory(flash_attn::<f32>(&q, &k, &k, 0.5, AttnMask::None, None, None));
     });
 }
 
