@@ -83,17 +83,7 @@ impl Complex {
     /// As [`Proxy::hypot`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
-        let call = Call::here("abs");
-        composite(call, &self.re, &mut || {
-            let values = no_grad(|| self.re.hypot(&self.im))?;
-            values.with_gradient(call, [&self.re, &self.im], true, move |grad, parts, needs| {
-                let distance = parts[0].hypot(&parts[1])?;
-                let still = distance.eq(0.0)?;
-                let share = |part: &Proxy| still.where_cond(&part.zeros_like()?, &part.div(&distance)?)?.mul(grad);
-                let share_if = |i: usize| needs[i].then(|| share(&parts[i])).transpose();
-                Ok([share_if(0)?, share_if(1)?, None])
-            })
-        })
+        composite(Call::here("abs"), &self.re, &mut || self.re.hypot(&self.im))
     }
 
     /// `x + y`.

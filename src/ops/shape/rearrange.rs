@@ -176,7 +176,7 @@ impl Proxy {
         }
         let size = shape.dims()[axis];
         // An axis with fewer indices has pieces of one.
-        let count = if size < count { size } else { count };
+        let count = count.min(size);
         pieces(call, self, axis, (0..count).map(|i| size / count + usize::from(i < size % count)))
     }
 
