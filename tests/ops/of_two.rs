@@ -118,7 +118,7 @@ fn functions_of_two_floats_match_std_at_the_ends_of_their_ranges() {
 #[test]
 fn functions_of_two_floats_are_the_same_of_operands_that_repeat() {
     alone(|| {
-        let shape = (600, 500);
+        let shape = (600usize, 500usize);
         let many = |count: usize, by: f64| (0..count).map(|i| (i as f64 * by).sin() * 3.).collect::<Vec<f64>>();
         let x = f64s(&Device::Cpu, &many(600 * 500, 0.7), shape);
         let (row, column) = (f64s(&Device::Cpu, &many(500, 1.3), 500), f64s(&Device::Cpu, &many(600, 1.9), (600, 1)));
