@@ -90,6 +90,25 @@ fn replicas_and_workers_of_a_network_are_charged_where_it_is() {
     });
 }
 
+/// What begins with a parameter, such as a turned weight or a penalty, would be its owner's.
+#[test]
+fn what_a_network_computes_is_not_its_managers() {
+    both(|| {
+        for mode in MODES {
+            let tenant = tenant("tenant");
+            let config = network().l1(1e-4).l2(1e-4).training_workspace_mode(mode).inference_workspace_mode(mode);
+            let mut net = config.build().unwrap();
+            net.charge_to(&tenant).unwrap();
+            for _ in 0..3 {
+                net.fit_batch(&batch(8)).unwrap();
+                net.output(&batch(8).features).unwrap();
+                net.score_batch(&batch(8), false).unwrap();
+                assert_eq!(tenant.array_count(), 3 * 4, "{mode:?}: parameters and two moments of each");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_network_that_finds_no_room_counts_where_it_did() {
     both(|| {

@@ -5,9 +5,10 @@
 //! keeps the layers' results alone; going back, each layer computes again what its gradient needs, in the room that the
 //! one before it used. Both give the same numbers, and parameters are changed when all gradients are there.
 
+use std::panic::Location;
 use std::sync::PoisonError;
 
-use ndgc::{Error, Result, Tensor, Var, claim, no_grad};
+use ndgc::{Error, Result, Tensor, Var, called_at, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, InputType, Layer, ParamKind, Pass};
@@ -154,6 +155,13 @@ impl Network {
         matches!(source, Source::Node(i) if self.nodes[*i].wants_grad)
     }
 
+    /// Runs what computes with parameters. Of a network that is charged to a manager they are that manager's, and so
+    /// would be what is made of them outside of workspaces, with the switch off for as long as it lives: it belongs to
+    /// its handles.
+    fn for_handles<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        if self.payer.is_some() { called_at(Location::caller(), f) } else { f() }
+    }
+
     /// What a node makes of its inputs, in the workspace of activations.
     pub(super) fn activate(&self, i: usize, inputs: &[&Tensor], run: &Run<'_>) -> Result<Tensor> {
         let node = &self.nodes[i];
@@ -165,7 +173,7 @@ impl Network {
             Op::Layer(layer) => {
                 let pass = self.pass(i, run);
                 let x = pass.of_input().drop_out(inputs[0], node.dropout)?;
-                layer.activate(&x, &pass).map_err(|error| self.in_layer(i, error))?
+                self.for_handles(|| layer.activate(&x, &pass)).map_err(|error| self.in_layer(i, error))?
             }
         };
         // What a layer hands on lies where it was given it.
@@ -201,8 +209,8 @@ impl Network {
         let mask = self.labels_mask(output, labels.masks, run);
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
-        let scores = score(layer, &x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
-        scores.ok_or_else(|| missing("loss"))
+        let scores = self.for_handles(|| score(layer, &x, given, mask, &pass));
+        scores.map_err(|error| self.in_layer(i, error))?.ok_or_else(|| missing("loss"))
     }
 
     pub(super) fn in_layer(&self, i: usize, error: Error) -> Error {
@@ -257,7 +265,7 @@ impl Network {
     pub(super) fn penalties(&self) -> Result<f64> {
         no_grad(|| {
             let params = self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars));
-            params.map(|(param, var)| param.regularization.score(var)).sum()
+            self.for_handles(|| params.map(|(param, var)| param.regularization.score(var)).sum())
         })
     }
 
@@ -360,8 +368,8 @@ impl Network {
         if let (Some(layer), Some(epsilon)) = (own, &epsilon) {
             let pass = self.pass(i, run);
             let x = no_grad(|| pass.of_input().drop_out(inputs[0], node.dropout))?;
-            let back =
-                no_grad(|| layer.backprop_gradient(&x, epsilon, &pass)).map_err(|error| self.in_layer(i, error))?;
+            let back = no_grad(|| self.for_handles(|| layer.backprop_gradient(&x, epsilon, &pass)));
+            let back = back.map_err(|error| self.in_layer(i, error))?;
             let missing =
                 || Error::invalid("fit", "has_own_backprop() says that there are gradients, and there are none");
             let Backprop { epsilon, gradients } = back.ok_or_else(missing)?;
@@ -425,7 +433,8 @@ impl Network {
                 if param.kind != ParamKind::State
                     && let Some(own) = grad.take()
                 {
-                    *grad = Some(no_grad(|| param.regularization.add_to(own, var)?.contiguous())?);
+                    let penalised = || param.regularization.add_to(own, var)?.contiguous();
+                    *grad = Some(no_grad(|| self.for_handles(penalised))?);
                 }
             }
         }

@@ -524,7 +524,9 @@ impl Network {
     /// Has it count within the budgets of a manager: parameters, and what updaters keep, become arrays of that manager,
     /// and the workspaces of each thread that computes with it are [charged](Workspace::charge_to) to it. So do those
     /// of its replicas, a wrapper's workers among them. A manager without a budget of its own gets one, without limits.
-    /// The network keeps a handle of the manager; when that is closed, the parameters are.
+    /// What else it makes belongs to its handles and is not counted: outputs, what recurrent layers keep between
+    /// calls, and all of a step with [`WorkspaceMode::None`](super::WorkspaceMode::None). The network keeps a handle of
+    /// the manager; when that is closed, the parameters are.
     ///
     /// ```
     /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
@@ -556,7 +558,8 @@ impl Network {
             for (at, array) in arrays.iter().enumerate() {
                 if let Err(error) = array.attach(manager) {
                     for (array, owner) in arrays[..at].iter().zip(&owners) {
-                        array.attach(owner)?;
+                        // It stays only where another thread took its room meanwhile.
+                        let _ = array.attach(owner);
                     }
                     return Err(error);
                 }
