@@ -8,6 +8,7 @@ use crate::base::{
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes},
     manager::{self, NdManager},
+    owner::{Owner, manager_key},
     pressure, reclaim, switch,
     threads::with_context,
     workspace::Workspace,
@@ -114,14 +115,14 @@ impl NdManager {
             return false;
         }
         with_context(reclaim::drain_all);
-        let fits = |number, _| self.is_open() && budget::fits(number, bytes) && budget::full(number).is_none();
-        manager::in_budget(self, fits)
+        let refused = |number| budget::refuses(number, bytes, 0).or_else(|| budget::full(number));
+        manager::in_budget(self, |number, _| self.is_open() && refused(number).is_none())
     }
 
-    /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, until
-    /// the guard drops: for the decision whether to begin a piece of work. They draw on it in the order in which they
-    /// are made; reservations of one budget are one pot. Where there is no room it is looked for, as for an array.
-    /// Without a budget it does nothing.
+    /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, and
+    /// for workspaces that are charged to them, until the guard drops: for the decision whether to begin a piece of
+    /// work. They draw on it in the order in which they are made; reservations of one budget are one pot. Where there
+    /// is no room it is looked for, as for an array. Without a budget it does nothing.
     ///
     /// ```
     /// # use ndgc::{Budget, DType, Device, NdManager};
@@ -231,8 +232,9 @@ impl Workspace {
     ///
     /// Its bytes count there, not its arrays, and a refusal is told as of the manager whose budget it is. It stays
     /// charged to these budgets after the manager is closed, until it is destroyed and its bytes are free, or charged
-    /// to another manager. A budget that a manager above gets for the first time later does not bind it until this is
-    /// called again, which else changes nothing.
+    /// to another manager. Where a manager above gets its first budget later, those below it begin anew without the
+    /// workspace, which stays charged to the former ones, with the limits that they had, until this is called again;
+    /// else that changes nothing.
     ///
     /// ```
     /// # use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};
@@ -255,10 +257,18 @@ impl Workspace {
         let call = Call::here("charge_to");
         self.check(call)?;
         let own = self.arena.budget_number();
-        let place_below = |above, _| match own != 0 && budget::parent_of(own) == above {
-            true => Some(()),
-            false => self.arena.open_budget(above, &self.arena.budget()),
-        };
+        let above = if own == 0 { 0 } else { budget::parent_of(own) };
+        // Networks ask before each cycle, on many threads: mostly there is nothing to do, and no lock to take. The node
+        // above its own does not end, and is of one manager.
+        if let Owner::Manager(id) = manager.owner()
+            && above != 0
+            && id.budget() == above
+            && budget::manager_of(above) == manager_key(id)
+            && manager.is_open()
+        {
+            return Ok(());
+        }
+        let place_below = |above, _| self.arena.open_budget(above, &self.arena.budget());
         manager::own_budget(manager, call, &Budget::new(), place_below)?.ok_or_else(|| budget::too_many(call))
     }
 

@@ -710,23 +710,17 @@ pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
     })
 }
 
-/// Whether so many bytes would be charged now.
-pub(crate) fn fits(number: u32, bytes: u64) -> bool {
+/// Which budget would refuse so many bytes now, if so many that it has were given back before.
+pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBudget> {
     let mut bytes = bytes;
-    path(number, 0).all(|at| {
+    path(number, 0).find_map(|at| {
         let of = node(at);
         bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
         // As `Meter::add` has it.
-        let sum = of.bytes.now().saturating_add(bytes);
-        bytes == 0 || (sum <= of.bytes.max.load(Ordering::Relaxed) && sum < CLOSED)
-    })
-}
-
-/// Which budget would refuse bytes if so many that it has were given back before.
-pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBudget> {
-    path(number, 0).find_map(|at| {
-        let (used, max) = (node(at).bytes.now().saturating_sub(instead_of), node(at).bytes.max.load(Ordering::Relaxed));
-        (used.saturating_add(bytes) > max).then(|| refused(at, used, bytes, false))
+        let used = of.bytes.now().saturating_sub(instead_of);
+        let sum = used.saturating_add(bytes);
+        let fits = bytes == 0 || (sum <= of.bytes.max.load(Ordering::Relaxed) && sum < CLOSED);
+        (!fits).then(|| refused(at, used, bytes, false))
     })
 }
 

@@ -530,6 +530,24 @@ fn what_a_workspace_has_counts_with_the_manager_that_it_is_charged_to() {
 }
 
 #[test]
+fn a_block_is_made_of_what_is_reserved() {
+    alone(|| {
+        let base = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let tenant = tenant("tenant", &base, 10_000);
+        let workspace = made("DRAWS", strict().policy_learning(LearningPolicy::OverTime));
+        workspace.charge_to(&tenant).unwrap();
+        let cycle = workspace.activate().unwrap();
+        drop(bytes(4096).unwrap());
+        cycle.leave();
+        let room = tenant.reserve(10_000).unwrap();
+        workspace.initialize().unwrap();
+        assert_eq!((workspace.stats().size, used(&workspace)), (4096, 4096));
+        assert_eq!((has(&tenant).0, tenant.budget_use().unwrap().reserved_bytes), (10_000, 10_000 - 4096));
+        drop(room);
+    });
+}
+
+#[test]
 fn charging_a_workspace_to_who_cannot_pay_is_refused() {
     alone(|| {
         let workspace = made("POOR", strict().initial_size(4096));
