@@ -95,9 +95,9 @@ impl Timeline {
 
     /// Writes it as a memory snapshot of PyTorch: a pickle of protocol 2 that its public viewer
     /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. Its devices are those that there are arrays of,
-    /// the host first. One segment stands for all memory of one, in which each span has addresses of its own; frames
-    /// are the lines, with the owner as their function. Refused requests are its `oom`, with what is free of the
-    /// segment.
+    /// the host first, then those that only refused some. One segment stands for all memory of one, in which each span
+    /// has addresses of its own; frames are the lines, with the owner as their function. Refused requests are its
+    /// `oom`, with what is free of the segment.
     ///
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
