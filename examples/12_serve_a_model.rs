@@ -28,7 +28,7 @@ use tiny_http::{Method, Response, Server};
 
 const CALLERS: usize = 16;
 const REQUESTS: usize = 200;
-/// What is longer is cut.
+/// What is longer is refused.
 const BODY_MAX: u64 = 1 << 20;
 
 fn network() -> Result<Network> {
@@ -67,7 +67,8 @@ fn serve(server: &Server, model: &ParallelInference) {
     for mut request in server.incoming_requests() {
         let mut body = String::new();
         let (status, text) = match (request.method(), request.url()) {
-            (Method::Post, "/predict") => match request.as_reader().take(BODY_MAX).read_to_string(&mut body) {
+            (Method::Post, "/predict") => match request.as_reader().take(BODY_MAX + 1).read_to_string(&mut body) {
+                Ok(read) if read as u64 > BODY_MAX => (413, format!("at most {BODY_MAX} bytes")),
                 Ok(_) => predict(model, &body).map_or_else(|error| (400, error.to_string()), |text| (200, text)),
                 Err(error) => (400, error.to_string()),
             },
@@ -99,7 +100,8 @@ impl Client {
         while self.0.read_line(&mut line)? > 2 {
             lines.push(std::mem::take(&mut line));
         }
-        let status = lines[0].split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        // Without a line the server is gone.
+        let status = lines.first().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
         let length = lines.iter().find_map(|line| line.strip_prefix("Content-Length: ")?.trim().parse().ok());
         let mut text = vec![0; length.unwrap_or(0)];
         self.0.read_exact(&mut text)?;
