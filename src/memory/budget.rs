@@ -7,8 +7,8 @@
 //! # Who is charged
 //! Bytes are charged once, with their storage (`storage.rs`), to the manager that the array is made for, and stay
 //! charged until the storage ends, whoever shares it: a view, a gradient. An array that moves takes the bytes along
-//! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory). Arrays are counted where they are hung to
-//! their manager and taken from it.
+//! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory). Arrays are counted where they are linked
+//! to their manager and taken from it.
 //!
 //! No manager is charged for arrays of workspaces. A workspace with a budget has a node of its own, without a manager,
 //! which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends, on any thread. The

@@ -566,7 +566,7 @@ pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, 
 
 /// The result of steps, in the hands of the owner of the first operand.
 fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
-    // In a workspace nothing is hung to a manager, as in `view.rs`.
+    // In a workspace nothing is linked to a manager, as in `view.rs`.
     let in_workspace = || with_context(|context| context.workspaces.takes(result.device()));
     if COMPOSITE.get().is_some()
         || !matches!(owner, Owner::Manager(_))
