@@ -22,7 +22,7 @@ fn collect(world: &World) {
     }
 }
 
-/// `manager::take_handle`, a use of the handle, and its drop with the switch off.
+/// A handle by the slot (`registry::upgrade_index`), a use of it, and its drop with the switch off.
 fn revive_use_drop<const ME: usize>(world: &World) {
     let Some(state) = world.slot.upgrade() else { return };
     if world.slot.state() & KEPT != 0 && world.slot.unkeep(generation_of(state)) {

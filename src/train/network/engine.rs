@@ -155,11 +155,11 @@ impl Network {
         matches!(source, Source::Node(i) if self.nodes[*i].wants_grad)
     }
 
-    /// Runs what computes with parameters. Of a network that is charged to a manager they are that manager's, and so
-    /// would be what is made of them outside of workspaces, with the switch off for as long as it lives: it belongs to
-    /// its handles.
-    fn for_handles<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        if self.payer.is_some() { called_at(Location::caller(), f) } else { f() }
+    /// Runs what computes with parameters, outside of workspaces or within. Of a network that is charged to a manager
+    /// they are that manager's, and outside, with the switch off, so would be what is made of them, for as long as it
+    /// lives: it belongs to its handles.
+    fn for_handles<R>(&self, outside: bool, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        if outside && self.payer.is_some() { called_at(Location::caller(), f) } else { f() }
     }
 
     /// What a node makes of its inputs, in the workspace of activations.
@@ -173,7 +173,9 @@ impl Network {
             Op::Layer(layer) => {
                 let pass = self.pass(i, run);
                 let x = pass.of_input().drop_out(inputs[0], node.dropout)?;
-                self.for_handles(|| layer.activate(&x, &pass)).map_err(|error| self.in_layer(i, error))?
+                let outside = run.mgr.is_scoped_out(ArrayType::Activations);
+                let y = self.for_handles(outside, || layer.activate(&x, &pass));
+                y.map_err(|error| self.in_layer(i, error))?
             }
         };
         // What a layer hands on lies where it was given it.
@@ -209,7 +211,8 @@ impl Network {
         let mask = self.labels_mask(output, labels.masks, run);
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
-        let scores = self.for_handles(|| score(layer, &x, given, mask, &pass));
+        let outside = run.mgr.is_scoped_out(ArrayType::Activations);
+        let scores = self.for_handles(outside, || score(layer, &x, given, mask, &pass));
         scores.map_err(|error| self.in_layer(i, error))?.ok_or_else(|| missing("loss"))
     }
 
@@ -265,7 +268,7 @@ impl Network {
     pub(super) fn penalties(&self) -> Result<f64> {
         no_grad(|| {
             let params = self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars));
-            self.for_handles(|| params.map(|(param, var)| param.regularization.score(var)).sum())
+            self.for_handles(true, || params.map(|(param, var)| param.regularization.score(var)).sum())
         })
     }
 
@@ -368,7 +371,8 @@ impl Network {
         if let (Some(layer), Some(epsilon)) = (own, &epsilon) {
             let pass = self.pass(i, run);
             let x = no_grad(|| pass.of_input().drop_out(inputs[0], node.dropout))?;
-            let back = no_grad(|| self.for_handles(|| layer.backprop_gradient(&x, epsilon, &pass)));
+            let outside = run.mgr.is_scoped_out(ArrayType::ActivationGrad);
+            let back = no_grad(|| self.for_handles(outside, || layer.backprop_gradient(&x, epsilon, &pass)));
             let back = back.map_err(|error| self.in_layer(i, error))?;
             let missing =
                 || Error::invalid("fit", "has_own_backprop() says that there are gradients, and there are none");
@@ -423,6 +427,7 @@ impl Network {
         }
         let apart = self.config.training_mode == WorkspaceMode::Separate;
         let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;
+        let outside = self.training.is_scoped_out(ArrayType::UpdaterWorkingMem);
         let mut rest = &mut *gradients;
         for node in self.nodes.iter().filter(|node| !node.vars.is_empty()) {
             let (own, others) = std::mem::take(&mut rest).split_at_mut(node.vars.len());
@@ -434,7 +439,7 @@ impl Network {
                     && let Some(own) = grad.take()
                 {
                     let penalised = || param.regularization.add_to(own, var)?.contiguous();
-                    *grad = Some(no_grad(|| self.for_handles(penalised))?);
+                    *grad = Some(no_grad(|| self.for_handles(outside, penalised))?);
                 }
             }
         }
