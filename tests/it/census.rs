@@ -1,22 +1,23 @@
 //! The error for memory that has run out among very many arrays: it comes at once, and is right about who has them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, Tensor, gc};
 
+use crate::common::system::busy;
 use crate::it::support::{alone, base, block, in_child, is_child, text};
 
 const ARRAYS: usize = 1_000_000;
 const MANAGERS: usize = 100;
 const VIEWS: usize = 100_000;
 
-/// The error, and the time of the fastest of some tries: others use the machine too.
+/// The error, and the time that a processor takes for it, of the fastest of some tries: others use the machine too.
 fn refused(call: impl Fn() -> Result<Tensor>) -> (Box<OutOfMemory>, Duration) {
     let mut all: Vec<_> = (0..7)
         .map(|_| {
-            let start = Instant::now();
+            let start = busy();
             let answer = call().map(drop);
-            let time = start.elapsed();
+            let time = busy() - start;
             let Err(Error::OutOfMemory(oom)) = answer else { panic!("{answer:?}") };
             (oom, time)
         })

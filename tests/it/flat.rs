@@ -1,10 +1,11 @@
 //! Behaviour 57 and section 9 points 2 and 3: memory and time that do not grow, with a manager that is never closed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ndgc::nn::{Adam, Mlp, Module, Optimizer};
 use ndgc::{DType, Device, Generator, NdManager, Result, Tensor, Var, gc, no_grad};
 
+use crate::common::system::busy;
 use crate::it::support::{alone, base, block, both, live_bytes, switched};
 
 /// What a program holds at one of its points: arrays of its manager, arrays of the process, bytes of the device.
@@ -26,12 +27,12 @@ fn assert_flat(what: &str, manager: &NdManager, epochs: usize, mut epoch: impl F
     assert!(held.iter().all(|epoch| epoch == &held[0]), "{what}: {held:?}");
 }
 
-/// The fastest of many rounds, which knows little of what else the machine does.
+/// What a processor takes for the fastest of many rounds, which knows little of what else the machine does.
 fn fastest(rounds: usize, mut round: impl FnMut()) -> Duration {
     let times = (0..rounds).map(|_| {
-        let start = Instant::now();
+        let start = busy();
         round();
-        start.elapsed()
+        busy() - start
     });
     times.min().unwrap()
 }
