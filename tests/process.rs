@@ -196,7 +196,7 @@ mod unix {
         let free = Proxy::zeros(4, DType::F32, &Device::Cpu).unwrap();
         let watch = memory::watch(&Device::Cpu);
         // Until its thread rests: a lock that it had would be held in the child for ever.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        crate::common::system::until_they_wait("ndgc-watch", 1);
         in_child(|| {
             // Its thread is the parent's, which waits for it.
             drop(watch);

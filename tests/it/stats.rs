@@ -251,10 +251,10 @@ fn scopes_nest_and_say_what_their_parts_use_and_leave() {
     });
 }
 
-/// Waits until something is so, for at most some seconds.
+/// Waits until something is so, for at most a minute.
 fn becomes(what: impl Fn() -> bool) -> bool {
     let start = Instant::now();
-    while !what() && start.elapsed() < Duration::from_secs(10) {
+    while !what() && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(2));
     }
     what()
@@ -306,8 +306,11 @@ fn an_occasional_collection_comes_after_so_many_calls_and_an_invoked_one_at_once
         assert!(gc::since_last_gc().unwrap() >= Duration::from_millis(20), "none by itself");
         assert_eq!(gc::set_occasional_gc_frequency(500), 0);
         assert_eq!(gc::occasional_gc_frequency(), 500);
+        let begun = Instant::now();
         calls(1000);
-        assert!(gc::since_last_gc().unwrap() < Duration::from_millis(20));
+        let (since, passed) = (gc::since_last_gc().unwrap(), begun.elapsed());
+        // Its time is kept in milliseconds.
+        assert!(since <= passed + Duration::from_millis(2), "by one of these calls: {since:?} ago, of {passed:?}");
         assert_eq!(gc::set_occasional_gc_frequency(0), 500);
         gc::set_auto_gc_window(100);
         drop(Tensor::zeros(1 << 20, DType::U8, &Device::Cpu).unwrap());
