@@ -12,6 +12,7 @@ use ndgc::{
     WorkspaceConfigBuilder, destroy_all_workspaces_for_current_thread, nn,
 };
 
+use crate::common::system::busy;
 use crate::workspace::rings::{MIB, assert_filled, cycle_on, in_use, made};
 use crate::workspace::support::{alone, el, filled};
 
@@ -45,6 +46,17 @@ fn doubles_of(path: &Path, count: usize) -> Vec<f64> {
     bytes.chunks_exact(8).take(count).map(|x| f64::from_le_bytes(x.try_into().unwrap())).collect()
 }
 
+/// Waits until nobody keeps others from a file: a process that another test starts has it too, for a moment.
+fn until_free(path: &Path) {
+    let (file, begun) = (std::fs::File::open(path).unwrap(), Instant::now());
+    while file.try_lock().is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "its workspace is destroyed, and it is not let go");
+        std::thread::yield_now();
+    }
+    // Closing is not enough, as above.
+    file.unlock().unwrap();
+}
+
 /// Bytes of the disk that a file takes.
 fn room(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512
@@ -62,9 +74,10 @@ fn r15_the_sample_of_the_documentation() {
             .unwrap();
         let mut fastest = Duration::MAX;
         for _ in 0..3 {
-            let begun = Instant::now();
+            // What a processor takes: others may keep the disk, and the machine.
+            let begun = busy();
             let cycle = Workspace::enter("M2", &mmap).unwrap();
-            fastest = fastest.min(begun.elapsed());
+            fastest = fastest.min(busy() - begun);
             let x = Tensor::zeros(10_000, DType::F32, &Device::Cpu).unwrap();
             assert!(x.is_attached());
             assert_eq!(x.to_vec::<f32>().unwrap(), [0.; 10_000]);
@@ -136,6 +149,7 @@ fn r15_a_named_file_stays_and_opens_again() {
         assert_eq!(std::fs::metadata(&named.0).unwrap().len(), MIB);
         assert_eq!(doubles_of(&named.0, 100), [7.; 100]);
         // In another process, which finds the bytes and adds some.
+        until_free(&named.0);
         let output = play("add", &named.0);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(doubles_of(&named.0, 120)[104..], [8.; 16]);
