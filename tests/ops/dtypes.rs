@@ -225,7 +225,8 @@ fn every_dtype_of_numbers_counts_and_draws() {
         for dtype in [DType::F8E4M3, DType::F16, DType::BF16] {
             let drawn = Tensor::zeros(2000, dtype, device).unwrap().randn_like(1.0, 2.0).unwrap();
             let mean = drawn.to_dtype(DType::F32).unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap();
-            assert!((mean - 1.0).abs() < 0.2 && drawn.dtype() == dtype, "{mean}");
+            // More than six times the deviation of a mean of so many.
+            assert!((mean - 1.0).abs() < 0.3 && drawn.dtype() == dtype, "{mean}");
             let inside = drawn.rand_like(1.0, 1.01).unwrap().to_dtype(DType::F64).unwrap();
             assert!(values::<f64>(&inside).iter().all(|&x| (1.0..1.01).contains(&x)));
         }

@@ -18,7 +18,7 @@ fn buffers(device: &Device, f: impl FnOnce() -> Result<Tensor>) -> (u64, Tensor)
     device.reset_peak();
     let result = f().unwrap();
     let peak = device.memory().peak;
-    ((peak - before) / BYTES, result)
+    ((peak - before + BYTES / 2) / BYTES, result)
 }
 
 #[test]
