@@ -10,7 +10,7 @@
 //! POST /predict "0.9,0.8" -> 200 "0.…,0.…"
 //! POST /predict "0.9" -> 400 "…"
 //! 16 callers, 3200 requests in … ms; workers answered [… …]
-//! before training 0.… right, after it, without a pause, 0.… right
+//! before training 0.… right, after it, without a pause, … right
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -164,9 +164,11 @@ fn main() -> Result<()> {
         model.served()
     );
 
-    // Callers go on asking while the network learns, and get the better one's answers from its update on.
+    // Callers go on asking while the network learns, and get the better one's answers from its update on. What it learns
+    // from is drawn before, so that it is the same in each run.
+    let batches = ArrayDataSetIterator::new(points(2000)?, 50)?.shuffled(1)?;
     let asking = thread::spawn(move || callers(address));
-    net.fit_epochs(ArrayDataSetIterator::new(points(2000)?, 50)?.shuffled(1)?, 20)?;
+    net.fit_epochs(batches, 20)?;
     model.update_model(net);
     asking.join().expect("callers that panic end it")?;
     let after = callers(address)?;
