@@ -254,9 +254,7 @@ fn what_is_dead_is_no_reason_to_refuse() {
         for _ in 0..50 {
             // Each round leaves more than half dead; some of it on the queue of a thread that ended.
             let x = bytes(&manager, 300_000).unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| drop(bytes(&manager, 600_000).unwrap()));
-            });
+            std::thread::scope(|scope| scope.spawn(|| drop(bytes(&manager, 600_000).unwrap())).join().unwrap());
             drop(x);
         }
         assert_eq!(used(&manager), (0, 0));

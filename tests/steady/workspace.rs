@@ -145,8 +145,17 @@ fn a_settled_step_asks_for_nothing_and_has_the_same_bytes_at_each_point() {
                         other = Some(now);
                     }
                 }
-                let (requests, pages) = (counting::requests() - requests, faults() - pages);
+                let (requests, mut pages) = (counting::requests() - requests, faults() - pages);
                 let after = workspace.stats();
+                // Where others need memory the system may take pages of code, and give them again. A step that wants
+                // fresh ones does so each time.
+                for _ in 0..4 {
+                    if pages > 0 {
+                        let before = faults();
+                        (0..STEPS).for_each(|_| _ = step(name, &pass, &data, &mut adam));
+                        pages = faults() - before;
+                    }
+                }
                 assert_eq!(other, None, "{name}, switch {on}: other bytes than {settled:?}");
                 assert_eq!(requests, 0, "{name}, switch {on}: requests to the heap in {STEPS} steps");
                 assert_eq!(pages, 0, "{name}, switch {on}: fresh pages in {STEPS} steps");
