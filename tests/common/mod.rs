@@ -24,8 +24,12 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // Not when the test's thread ends: the next test counts bytes then. Open ones stay if the test failed.
         let _ = destroy_all_workspaces_for_current_thread();
-        // Nor does the thread hand anything over that died on it: what it has in its hands, nobody else finds.
-        let _ = catch_unwind(gc::collect);
+        // Nor does the thread hand over then what died on it, and the blocks that it keeps for reuse: others would not find
+        // them, or count them, until it has.
+        let _ = catch_unwind(|| {
+            gc::collect();
+            Device::Cpu.clear_cache()
+        });
     }
 }
 

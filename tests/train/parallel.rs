@@ -433,10 +433,22 @@ fn a_fault_of_the_iterator_ends_fit_with_it_and_all_goes_on() {
     });
 }
 
+/// The system may list a thread for a moment after its end.
+#[cfg(target_os = "linux")]
+fn until_no_trainer_is_left() {
+    let end = Instant::now() + Duration::from_secs(60);
+    while named("ndgc-trainer").0 > 0 {
+        assert!(Instant::now() < end, "the workers ended");
+        thread::yield_now();
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_and_bytes_are_constant_over_epochs() {
     both(|| {
+        // Of the test before.
+        until_no_trainer_is_left();
         gc::collect();
         let before = Device::Cpu.memory().active;
         let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(2).averaging_frequency(3).build().unwrap();
@@ -455,12 +467,7 @@ fn threads_and_bytes_are_constant_over_epochs() {
         drop(wrapper);
         gc::collect();
         assert_eq!(Device::Cpu.memory().active, before);
-        // The system may list a thread for a moment after its end.
-        let end = Instant::now() + Duration::from_secs(10);
-        while named("ndgc-trainer").0 > 0 {
-            assert!(Instant::now() < end, "the workers ended");
-            thread::yield_now();
-        }
+        until_no_trainer_is_left();
     });
 }
 
