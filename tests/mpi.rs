@@ -38,7 +38,7 @@ struct Said {
 /// What the ranks said, with the switch in this position. A part that hangs is ended, with 124.
 fn play(part: &str, ranks: usize, switch: &str) -> Said {
     let mut command = Command::new("timeout");
-    command.args(["100", "mpirun", "--oversubscribe", "-n", &ranks.to_string()]);
+    command.args(["600", "mpirun", "--oversubscribe", "-n", &ranks.to_string()]);
     command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", "the_part_of_a_rank", "--nocapture", "--test-threads=1"]);
     // Containers have no other user.

@@ -8,7 +8,7 @@ use ndgc::train::{
     Activation, ArrayDataSetIterator, Communicator, DataSet, Dense, InputType, Loss, NcclCommunicator, Network,
     NetworkConfig, OutputLayer, ParallelWrapper, ThreadCommunicator, TrainingMode, Updater,
 };
-use ndgc::{Cuda, DType, Device, Error, NcclId, Result, Tensor, bf16, f16, gc, probe_nccl};
+use ndgc::{Cuda, DType, Device, Error, Generator, NcclId, Result, Tensor, bf16, f16, gc, probe_nccl};
 
 use crate::pretend_cuda::{missing, on_cuda, pretending};
 
@@ -251,7 +251,9 @@ fn network(device: &Device) -> Network {
 }
 
 fn examples(rank: usize, device: &Device) -> DataSet {
-    let x = Tensor::randn(0f32, 1f32, (32, 3), &Device::Cpu).unwrap().affine(1., rank as f64 / 10.).unwrap();
+    // Of its own, for both draw at once.
+    let mut random = Generator::new(rank as u64);
+    let x = random.normal(0., 1., (32, 3), DType::F32, &Device::Cpu).unwrap().affine(1., rank as f64 / 10.).unwrap();
     let y = x.narrow(1, 0, 2).unwrap().affine(0.5, 0.1).unwrap();
     DataSet::new(x.to_device(device).unwrap(), y.to_device(device).unwrap()).unwrap()
 }
