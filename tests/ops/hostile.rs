@@ -6,9 +6,9 @@ use ndgc::nn::attention::{AttnMask, flash_attn};
 use ndgc::nn::ops::{pixel_shuffle, pixel_unshuffle};
 use ndgc::{D, DType, Device, Error, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
-use crate::common::assert_names_its_line;
+use crate::common::{assert_names_its_line, random_cases};
 use crate::ops::support::alone;
 
 /// Numbers that arguments are made of: small ones, and those near the ends of their types.
@@ -303,7 +303,7 @@ fn run(bytes: &[u8]) {
 #[test]
 fn no_operation_panics_on_any_shape_stride_index_or_dtype() {
     alone(|| {
-        let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
+        let config = random_cases(4000);
         let bytes = proptest::collection::vec(any::<u8>(), 48..64);
         if let Err(error) = TestRunner::new(config).run(&bytes, |bytes| {
             run(&bytes);

@@ -3,7 +3,7 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use crate::ops::reference::{Host, indices};
 use crate::ops::support::{each, put, values};
@@ -230,7 +230,7 @@ fn random_programs_over_views_do_what_lists_of_places_do() {
     if crate::common::ran_apart() {
         return;
     }
-    let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
+    let config = crate::common::random_cases(96);
     let program = proptest::collection::vec(any::<Step>(), 1..40);
     let result = TestRunner::new(config).run(&program, |program| {
         each(|device| run(&program, device));

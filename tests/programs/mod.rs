@@ -12,7 +12,7 @@ use ndgc::{CpuStorage, CustomOp1, Device, Error, Key, Layout, NdManager, Shape, 
 use proptest::prelude::*;
 use proptest::{strategy::ValueTree, test_runner::TestRunner};
 
-use crate::common::{Turn, turn};
+use crate::common::{Turn, random_cases, turn};
 
 /// The registry and its counts are the process's: one test at a time.
 fn alone() -> Turn {
@@ -20,11 +20,6 @@ fn alone() -> Turn {
     gc::off();
     gc::collect_orphans();
     turn
-}
-
-fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(64);
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// A step. Numbers choose among what there is, counted on from the first.
@@ -199,7 +194,7 @@ pub(crate) fn answer<T>(result: &Result<T, Error>) -> Answer {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(random_cases(64))]
 
     #[test]
     fn a_program_on_one_thread_does_what_the_model_does(steps in prop::collection::vec(step(), 1..120)) {

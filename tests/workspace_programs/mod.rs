@@ -14,7 +14,7 @@ use ndgc::{
 };
 use proptest::prelude::*;
 
-use crate::common::{Turn, turn};
+use crate::common::{Turn, random_cases, turn};
 
 /// The registry and its counts are the process's: one test at a time.
 fn alone() -> Turn {
@@ -23,11 +23,6 @@ fn alone() -> Turn {
     Workspace::set_debug_mode(DebugMode::Disabled);
     gc::collect();
     turn
-}
-
-fn cases() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96);
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// A step. Numbers choose among what there is, counted on from the first.
@@ -244,7 +239,7 @@ fn run(programs: &[Vec<Step>], spill_everything: bool) {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(random_cases(96))]
 
     #[test]
     fn a_program_on_one_thread_does_what_the_model_does(
