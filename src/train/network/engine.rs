@@ -8,7 +8,7 @@
 use std::panic::Location;
 use std::sync::PoisonError;
 
-use ndgc::{Error, Result, Tensor, Var, called_at, claim, no_grad};
+use ndgc::{DebugMode, Error, Result, Tensor, Var, Workspace, called_at, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, InputType, Layer, ParamKind, Pass};
@@ -159,7 +159,8 @@ impl Network {
     /// they are that manager's, and outside, with the switch off, so would be what is made of them, for as long as it
     /// lives: it belongs to its handles.
     fn for_handles<R>(&self, outside: bool, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        if outside && self.payer.is_some() { called_at(Location::caller(), f) } else { f() }
+        let outside = || outside || Workspace::debug_mode() == DebugMode::BypassEverything;
+        if self.payer.is_some() && outside() { called_at(Location::caller(), f) } else { f() }
     }
 
     /// What a node makes of its inputs, in the workspace of activations.
