@@ -278,8 +278,11 @@ fn time<B: DrawingBackend>(pen: &Pen<'_, B>, x: (f64, f64), rows: &[Row]) -> Res
         rows,
         |row| row.seconds / unit,
         |_, line| {
-            line.value = format!("{} {name}", figure(if line.grows() { line.last() } else { line.median }));
-            line.note = if line.grows() { format!("from {} {name}", figure(line.first())) } else { String::new() };
+            let (value, note) = match line.grows() {
+                true => (line.last(), format!("from {} {name}", figure(line.first()))),
+                false => (line.median, "median of the epochs".to_owned()),
+            };
+            (line.value, line.note) = (format!("{} {name}", figure(value)), note);
         },
     );
     let all: Vec<&Line> = seconds.iter().collect();
