@@ -173,6 +173,28 @@ fn axes_are_named_in_every_way_and_never_twice() {
 }
 
 #[test]
+fn a_row_has_one_result_wherever_it_begins() {
+    each(|device| {
+        let n = 5000;
+        let noise: Vec<f32> = (0..n + 70).map(|i| ((i * 7919 % 1013) as f32 - 500.) * 1.0e-3).collect();
+        for dtype in [DType::F16, DType::F32, DType::F64, DType::I64] {
+            let scaled: Vec<f32> = noise.iter().map(|x| if dtype.is_float() { *x } else { x * 1e3 }).collect();
+            let all = Tensor::from_slice(&scaled, n + 70, device).unwrap().to_dtype(dtype).unwrap();
+            for (begin, len) in (0..20).map(|begin| (begin, n)).chain([(33, 1023), (1, 1024), (5, 1087), (63, 2048)]) {
+                let view = all.narrow(0, begin, len).unwrap();
+                let moved = view.copy().unwrap();
+                let runs: [fn(&Tensor) -> Result<Tensor>; 2] = [Tensor::sum_all, Tensor::max_all];
+                for (name, run) in ["sum", "max"].into_iter().zip(runs) {
+                    let [here, there] = [&view, &moved].map(|x| run(x).unwrap().to_dtype(DType::F64).unwrap());
+                    let [here, there] = [here, there].map(|x| x.to_scalar::<f64>().unwrap());
+                    assert_eq!(here.to_bits(), there.to_bits(), "{name} of {len} {dtype} from {begin} on");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn long_sums_of_floats_keep_their_accuracy_and_those_of_bytes_wrap() {
     each(|device| {
         let n = 1_000_000;
