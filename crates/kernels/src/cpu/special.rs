@@ -44,11 +44,16 @@ pub(super) fn ln_gamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
+/// From the nearest whole number: exact, as the distance from the one below is not for small negative numbers.
+fn from_whole(x: f64) -> f64 {
+    x - x.round_ties_even()
+}
+
 /// The slope of `log |gamma(x)|`; NaN at 0 and at negative whole numbers.
 pub(super) fn digamma(x: f64) -> f64 {
     if x <= 0.0 {
         let whole = x == x.floor();
-        return if whole { f64::NAN } else { digamma(1.0 - x) - PI / (PI * (x - x.floor())).tan() };
+        return if whole { f64::NAN } else { digamma(1.0 - x) - PI / (PI * from_whole(x)).tan() };
     }
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
@@ -64,7 +69,7 @@ pub(super) fn digamma(x: f64) -> f64 {
 /// The slope of [`digamma`]; NaN at 0 and at negative whole numbers.
 pub(super) fn trigamma(x: f64) -> f64 {
     if x <= 0.0 {
-        let sine = (PI * (x - x.floor())).sin();
+        let sine = (PI * from_whole(x)).sin();
         return if x == x.floor() { f64::NAN } else { PI * PI / (sine * sine) - trigamma(1.0 - x) };
     }
     let (mut x, mut sum) = (x, 0.0);

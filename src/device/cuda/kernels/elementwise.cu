@@ -85,7 +85,7 @@ __device__ __noinline__ f64 digamma(f64 x) {
     f64 sum = 0;
     if (x <= 0) {
         if (x == floor(x)) return (f64)0 / (f64)0;
-        sum = -pi / tan(pi * (x - floor(x)));
+        sum = -pi / tan(pi * (x - rint(x)));
         x = 1.0 - x;
     }
     for (; x < 10; x += 1) sum -= 1.0 / x;
@@ -103,7 +103,7 @@ __device__ __noinline__ f64 trigamma(f64 x) {
     f64 sum = 0, sign = 1;
     if (x <= 0) {
         if (x == floor(x)) return (f64)0 / (f64)0;
-        f64 sine = sin(pi * (x - floor(x)));
+        f64 sine = sin(pi * (x - rint(x)));
         sum = pi * pi / (sine * sine);
         sign = -1;
         x = 1.0 - x;
