@@ -3,8 +3,9 @@
 
 use ndgc::{CmpOp, DType, Device, Error, Result, Tensor};
 
+use crate::ops::of_one;
 use crate::ops::reference::{Host, Native, wider};
-use crate::ops::support::{Operand, assert_same, each, each_case, error, forms, put, shapes, values};
+use crate::ops::support::{Operand, assert_same, bits, each, each_case, error, forms, put, shapes, values};
 
 type Run = fn(&[&Tensor]) -> Result<Tensor>;
 
@@ -74,17 +75,9 @@ fn of_any<T: Native>() -> Vec<Case<T, T>> {
     }
 }
 
-/// Operations of floats alone.
+/// Operations of floats and numbers; those of the table have formulas (`of_one.rs`).
 fn of_floats<T: Native>() -> Vec<Case<T, T>> {
     cases! {
-        "exp", 1, |x| x[0].exp(), |v| by(v[0], f64::exp);
-        "log", 1, |x| x[0].log(), |v| by(v[0], f64::ln);
-        "sqrt", 1, |x| x[0].sqrt(), |v| by(v[0], f64::sqrt);
-        "recip", 1, |x| x[0].recip(), |v| n::<T>(1.).over(v[0]);
-        "tanh", 1, |x| x[0].tanh(), |v| by(v[0], f64::tanh);
-        "sigmoid", 1, |x| x[0].sigmoid(), |v| by(v[0], |x| 1. / (1. + (-x).exp()));
-        "sin", 1, |x| x[0].sin(), |v| by(v[0], f64::sin);
-        "cos", 1, |x| x[0].cos(), |v| by(v[0], f64::cos);
         "powf", 1, |x| x[0].powf(1.7), |v| by(v[0], |x| x.powf(1.7));
         "powf 2", 1, |x| x[0].powf(2.), |v| by(v[0], |x| x * x);
         "powf -1", 1, |x| x[0].powf(-1.), |v| n::<T>(1.).over(v[0]);
@@ -270,7 +263,7 @@ fn arrays_large_enough_for_several_threads_match_naive_loops() {
         let wanted = ["add", "mul", "maximum", "neg", "affine", "relu"];
         of_any().iter().filter(|case| wanted.contains(&case.name)).for_each(|case| run(case, &[&a, &b][..case.inputs]));
         let wanted = ["exp", "tanh", "sqrt"];
-        of_floats().iter().filter(|case| wanted.contains(&case.name)).for_each(|case| run(case, &[&a]));
+        of_one::functions().filter(|(name, ..)| wanted.contains(name)).for_each(|function| of_one::check(function, &a));
         run(&comparisons()[2], &[&a, &b]);
     });
 }
@@ -349,12 +342,6 @@ fn where_cond_chooses_by_masks_of_every_index_type_and_every_form() {
         }
     }
     each(|device| for_numbers!(device, body));
-}
-
-/// The elements as their bits, but for NaN.
-fn bits(x: &Tensor) -> Vec<u64> {
-    let all = values::<f64>(&x.to_dtype(DType::F64).unwrap());
-    all.into_iter().map(|x| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }).collect()
 }
 
 #[test]

@@ -9,9 +9,10 @@ use crate::ops::gradcheck::{Case, Loss, check_all, loss};
 use crate::ops::gradients;
 use crate::ops::support::{each, put};
 
-/// The lists of `gradients.rs`.
-fn lists() -> [Vec<Case>; 7] {
+/// The lists of `gradients.rs`, and the table's of one operand.
+fn lists() -> [Vec<Case>; 8] {
     [
+        crate::ops::of_one::gradients(),
         gradients::functions(),
         gradients::arithmetic(),
         gradients::reductions(),

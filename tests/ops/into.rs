@@ -4,7 +4,7 @@
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var};
 
 use crate::ops::reference::{Host, Native};
-use crate::ops::support::{Operand, each, error, f64s, forms, values};
+use crate::ops::support::{Operand, bits, each, error, f64s, forms, values};
 
 /// A method of an array and another one, its form that writes to an array, its form in place if there is one.
 struct Forms {
@@ -27,8 +27,19 @@ macro_rules! table {
     (@place $y:ident [$($arg:expr),*] $place:ident) => { Some(|x, $y| { let _ = $y; x.$place($($arg),*) }) };
 }
 
-/// The functions of two operands of the table of operations: those of floats alone, or the others.
-macro_rules! of_table {
+/// The functions of one operand of the table of operations: those of all numbers, or the others.
+macro_rules! of_one {
+    ([] $($(#[$doc:meta])* $op:ident [$name:ident $place:ident $into:ident] $kind:ident $value:tt $gradient:tt)*) => {
+        fn of_one(numbers: bool) -> Vec<Forms> {
+            let all = [$((stringify!($kind), table! { $name(), $into, $place; |y| })),*];
+            all.into_iter().filter(|(kind, _)| (*kind == "number") == numbers).flat_map(|(_, forms)| forms).collect()
+        }
+    };
+}
+ndgc_kernels::for_each_unary!(of_one);
+
+/// Those of two operands: of floats alone, or the others.
+macro_rules! of_two {
     ([] $($(#[$doc:meta])* $op:ident
         [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident]
         $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
@@ -44,19 +55,15 @@ macro_rules! of_table {
         }
     };
 }
-ndgc_kernels::for_each_binary!(of_table);
+ndgc_kernels::for_each_binary!(of_two);
 
 /// For every dtype of the tests.
 fn numbers() -> Vec<Forms> {
     let mut all = table! {
-        neg(), neg_into, neg_; |y|
-        abs(), abs_into, abs_; |y|
-        sign(), sign_into, sign_; |y|
-        sqr(), sqr_into, sqr_; |y|
-        relu(), relu_into, relu_; |y|
         affine(2., 1.), affine_into, affine_; |y|
         clamp(0., 2.), clamp_into, clamp_; |y|
     };
+    all.extend(of_one(true));
     all.extend(of_two(false));
     all
 }
@@ -73,53 +80,8 @@ fn comparisons() -> Vec<Forms> {
 }
 
 fn floats() -> Vec<Forms> {
-    let mut all = table! {
-        exp(), exp_into, exp_; |y|
-        log(), log_into, log_; |y|
-        exp2(), exp2_into, exp2_; |y|
-        cbrt(), cbrt_into, cbrt_; |y|
-        sqrt(), sqrt_into, sqrt_; |y|
-        tanh(), tanh_into, tanh_; |y|
-        sigmoid(), sigmoid_into, sigmoid_; |y|
-        recip(), recip_into, recip_; |y|
-        sin(), sin_into, sin_; |y|
-        cos(), cos_into, cos_; |y|
-        expm1(), expm1_into, expm1_; |y|
-        log1p(), log1p_into, log1p_; |y|
-        log2(), log2_into, log2_; |y|
-        log10(), log10_into, log10_; |y|
-        rsqrt(), rsqrt_into, rsqrt_; |y|
-        tan(), tan_into, tan_; |y|
-        asin(), asin_into, asin_; |y|
-        acos(), acos_into, acos_; |y|
-        atan(), atan_into, atan_; |y|
-        sinh(), sinh_into, sinh_; |y|
-        cosh(), cosh_into, cosh_; |y|
-        asinh(), asinh_into, asinh_; |y|
-        acosh(), acosh_into, acosh_; |y|
-        atanh(), atanh_into, atanh_; |y|
-        floor(), floor_into, floor_; |y|
-        ceil(), ceil_into, ceil_; |y|
-        round(), round_into, round_; |y|
-        round_ties_even(), round_ties_even_into, round_ties_even_; |y|
-        trunc(), trunc_into, trunc_; |y|
-        frac(), frac_into, frac_; |y|
-        softplus(), softplus_into, softplus_; |y|
-        silu(), silu_into, silu_; |y|
-        gelu(), gelu_into, gelu_; |y|
-        hard_sigmoid(), hard_sigmoid_into, hard_sigmoid_; |y|
-        hard_swish(), hard_swish_into, hard_swish_; |y|
-        softsign(), softsign_into, softsign_; |y|
-        log_sigmoid(), log_sigmoid_into, log_sigmoid_; |y|
-        mish(), mish_into, mish_; |y|
-        powf(1.5), powf_into, powf_; |y|
-        erf(), erf_into, erf_; |y|
-        erfc(), erfc_into, erfc_; |y|
-        erfinv(), erfinv_into, erfinv_; |y|
-        gelu_erf(), gelu_erf_into, gelu_erf_; |y|
-        gammaln(), gammaln_into, gammaln_; |y|
-        digamma(), digamma_into, digamma_; |y|
-    };
+    let mut all = table! { powf(1.5), powf_into, powf_; |y| };
+    all.extend(of_one(false));
     all.extend(of_two(true));
     all
 }
@@ -133,10 +95,6 @@ fn integers() -> Vec<Forms> {
         bitwise_left_shift(y), bitwise_left_shift_into; |y|
         bitwise_right_shift(y), bitwise_right_shift_into; |y|
     }
-}
-
-fn bits(x: &Tensor) -> Vec<u64> {
-    values::<f64>(&x.to_dtype(DType::F64).unwrap()).iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect()
 }
 
 fn check<T: Native>(device: &Device, forms: &[Forms], x: &Operand<T>, y: &Operand<T>) {

@@ -1,6 +1,8 @@
 //! Operations: every one against naive loops, on the host and on the simulated device, in both positions of the
 //! switch; and every gradient against central differences.
 
+#[path = "../../crates/kernels/tests/kernels/cpu/formulas.rs"]
+mod formulas;
 mod reference;
 mod support;
 
@@ -32,6 +34,7 @@ mod matmul;
 mod modules;
 mod moe;
 mod nn_ops;
+mod of_one;
 mod of_two;
 mod optim;
 mod order;

@@ -15,13 +15,7 @@ fn sigmoid(x: f64) -> f64 {
 fn activations() -> Vec<Function> {
     vec![
         ("silu", |x| nn::ops::silu(x), |x| x * sigmoid(x)),
-        (
-            "gelu",
-            |x| x.gelu(),
-            |x| 0.5 * x * (1. + ((2. / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh()),
-        ),
         ("hard_sigmoid", |x| nn::ops::hard_sigmoid(x), |x| ((x + 3.) / 6.).clamp(0., 1.)),
-        ("hard_swish", |x| x.hard_swish(), |x| x * ((x + 3.) / 6.).clamp(0., 1.)),
         ("mish", |x| nn::ops::mish(x), |x| x * (x.max(0.) + (-x.abs()).exp().ln_1p() + x * 0.).tanh()),
         ("elu", |x| x.elu(0.7), |x| if x > 0. { x } else { 0.7 * x.exp_m1() }),
         ("selu", |x| nn::ops::selu(x, 1.5, 2.), |x| 2. * if x > 0. { x } else { 1.5 * x.exp_m1() }),

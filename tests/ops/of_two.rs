@@ -8,7 +8,7 @@ use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::Host;
-use crate::ops::support::{alone, each, error, f64s, values};
+use crate::ops::support::{alone, bits, each, error, f64s, values};
 
 type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
@@ -133,10 +133,6 @@ fn functions_of_two_floats_are_the_same_of_operands_that_repeat() {
             }
         }
     });
-}
-
-fn bits(x: &Tensor) -> Vec<u64> {
-    values::<f64>(x).into_iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect()
 }
 
 /// A function of two numbers.

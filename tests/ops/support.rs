@@ -1,6 +1,6 @@
 //! What the tests share: operands in every form, and comparison. Every test runs inside [`alone`] or [`each`].
 
-use ndgc::{Device, Error, Result, Shape, Tensor, WithDType, gc};
+use ndgc::{DType, Device, Error, Result, Shape, Tensor, WithDType, gc};
 
 use crate::common::assert_names_its_line;
 pub(crate) use crate::common::{alone, check, devices, each_case};
@@ -20,6 +20,12 @@ pub(crate) fn active(device: &Device) -> u64 {
 /// All elements in row-major order.
 pub(crate) fn values<T: WithDType>(array: &Tensor) -> Vec<T> {
     array.to_vec().unwrap()
+}
+
+/// All elements as the bits of doubles, those of NaN as 0.
+pub(crate) fn bits(array: &Tensor) -> Vec<u64> {
+    let all = values::<f64>(&array.to_dtype(DType::F64).unwrap());
+    all.into_iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect()
 }
 
 /// An array of f64 on a device.

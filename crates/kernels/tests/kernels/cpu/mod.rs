@@ -10,6 +10,7 @@ use arrays::{Array, run};
 
 mod arrays;
 mod elementwise;
+mod formulas;
 mod functions;
 mod index;
 mod math;
