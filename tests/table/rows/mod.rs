@@ -61,6 +61,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     [
         creation::CREATION,
         views::VIEWS,
+        arithmetic::OF_ONE,
         arithmetic::UNARY,
         arithmetic::OF_TWO,
         arithmetic::BINARY,

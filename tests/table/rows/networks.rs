@@ -48,20 +48,9 @@ rows! { IMAGES, "Convolution, pooling, resizing";
 }
 
 rows! { NETWORKS, "Networks";
-    relu |x| x.a.relu();
-    gelu |x| x.a.gelu();
-    gelu_erf |x| x.a.gelu_erf();
-    silu |x| x.a.silu();
     elu |x| x.a.elu(1.);
     selu |x| x.a.selu(1.6, 1.05);
-    sigmoid |x| x.a.sigmoid();
-    hard_sigmoid |x| x.a.hard_sigmoid();
-    hard_swish |x| x.a.hard_swish();
-    softsign |x| x.a.softsign();
-    log_sigmoid |x| x.a.log_sigmoid();
     leaky_relu |x| x.a.leaky_relu(0.1);
-    mish |x| x.a.mish();
-    softplus |x| x.a.softplus();
     swiglu |x| x.a.swiglu();
     prelu |x| x.image.prelu(&x.signal.get_on_dim(-1, 0)?.get(0)?);
     softmax |x| x.a.softmax(D::Minus1);
