@@ -47,12 +47,6 @@ pub(crate) fn functions() -> Vec<Case> {
         "addcmul", [any(), inner(), positive()], |x| x[0].addcmul(&x[1], &x[2], 0.7);
         "addcdiv", [any(), inner(), positive()], |x| x[0].addcdiv(&x[1], &x[2], 0.7);
         "lerp", [any(), inner()], |x| x[0].lerp(&x[1], 0.3);
-        "fmod", [any(), positive()], |x| x[0].fmod(&x[1]);
-        "rem", [any(), positive()], |x| x[0].rem(&x[1]);
-        "floor_div", [any(), positive()], |x| x[0].floor_div(&x[1]);
-        "broadcast_fmod", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_fmod(&x[1]);
-        "broadcast_rem", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_rem(&x[1]);
-        "broadcast_floor_div", [any(), spread(&[3], 0.2, 4.)], |x| x[0].broadcast_floor_div(&x[1]);
         "div", [any()], |x| (&x[0] / 3.)?.sqr()?.mul(&(3. / &x[0])?);
         "div", [any()], |x| (&x[0] / 7.)?.sqr()? / 0.3;
         "div", [positive()], |x| 0.7 / &x[0];

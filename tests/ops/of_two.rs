@@ -1,11 +1,12 @@
-//! Functions of two floats against std and formulas: of every pair of numbers at which they break, in each dtype of
-//! floats, and their gradients. A row has both methods, the function, and between what the operands of the check of the
-//! gradients lie.
+//! Functions of two operands, all rows of the table of operations, against their formulas (`formulas.rs` of the kernels'
+//! tests): those of floats of every pair of numbers at which they break, in each dtype, and the gradients of all.
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var};
+use ndgc_kernels::kernel::{BinaryOp, Domain};
 
+use crate::ops::formulas::formula_of_two;
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::Host;
 use crate::ops::support::{alone, bits, each, error, f64s, values};
@@ -14,58 +15,52 @@ type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
 struct Function {
     name: &'static str,
+    op: BinaryOp,
     strict: Method,
     broadcast: Method,
-    reference: fn(f64, f64) -> f64,
 }
 
-macro_rules! functions {
-    ($($name:ident $wide:ident, $reference:expr, $left:expr, $right:expr;)*) => {
-        fn functions() -> Vec<Function> {
+macro_rules! of_table {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $($form:ident)*] $kind:ident $value:tt $of_x:tt $of_y:tt)*) => {
+        fn table() -> Vec<Function> {
             vec![$(Function {
                 name: stringify!($name),
+                op: BinaryOp::$op,
                 strict: |x, y| x.$name(y),
                 broadcast: |x, y| x.$wide(y),
-                reference: $reference,
             }),*]
         }
 
         /// The cases of the gradient check.
         pub(crate) fn gradients() -> Vec<Case> {
             vec![$(
-                case(stringify!($name), [(&[2, 3], $left), (&[2, 3], $right)], |x| x[0].$name(&x[1])),
-                case(stringify!($wide), [(&[2, 3], $left), (&[3], $right)], |x| x[0].$wide(&x[1])),
+                case(stringify!($name), BinaryOp::$op, &[2, 3], |x| x[0].$name(&x[1])),
+                case(stringify!($wide), BinaryOp::$op, &[3], |x| x[0].$wide(&x[1])),
             )*]
         }
     };
 }
+ndgc_kernels::for_each_binary!(of_table);
 
-functions! {
-    atan2 broadcast_atan2, f64::atan2, [-2., 2.], [0.3, 2.];
-    hypot broadcast_hypot, f64::hypot, [-2., 2.], [-2., 2.];
-    copysign broadcast_copysign, f64::copysign, [-2., 2.], [-2., 2.];
-    logaddexp broadcast_logaddexp, logaddexp, [-2., 2.], [-2., 2.];
-    xlogy broadcast_xlogy, |x, y| if x == 0. && !y.is_nan() { 0. } else { x * y.ln() }, [-2., 2.], [0.3, 2.];
+/// Those of floats alone.
+fn functions() -> impl Iterator<Item = Function> {
+    table().into_iter().filter(|function| function.op.domain() == Domain::Float)
 }
 
-fn logaddexp(x: f64, y: f64) -> f64 {
-    let most = x.max(y);
-    match most.is_infinite() {
-        true if !x.is_nan() && !y.is_nan() => most,
-        _ => most + ((x - most).exp() + (y - most).exp()).ln(),
-    }
-}
-
-fn case(name: &'static str, operands: [(&[usize], [f64; 2]); 2], run: Run) -> Case {
+/// Of six numbers and others of that shape.
+fn case(name: &'static str, op: BinaryOp, right: &[usize], run: Run) -> Case {
     // Of both operands together: where they are alike, their slopes may be too.
     let mut i = 0i32;
-    let spread = |(dims, [low, high]): (&[usize], [f64; 2])| {
+    let mut spread = |dims: &[usize], [low, high]: [f64; 2]| {
         Host::from_fn(dims, |_| {
             i += 1;
             low + (high - low) * (f64::from(i * 29 % 67) / 67.)
         })
     };
-    Case { name, how: "of two", inputs: operands.map(spread).into(), run, step: 1e-5, tolerance: 1e-6 }
+    let [x, y] = formula_of_two(op).ranges;
+    let inputs = vec![spread(&[2, 3], x), spread(right, y)];
+    Case { name, how: "of two", inputs, run, step: 1e-5, tolerance: 1e-6 }
 }
 
 /// Numbers at which formulas break.
@@ -91,7 +86,8 @@ fn functions_of_two_floats_match_std_at_the_ends_of_their_ranges() {
             let (column, row) = (of(EDGES.to_vec()).unsqueeze(1).unwrap(), of(EDGES.to_vec()));
             let held: Vec<(f64, f64)> = wide(&x).into_iter().zip(wide(&y)).collect();
             for function in functions() {
-                let want = wide(&of(held.iter().map(|&(x, y)| (function.reference)(x, y)).collect()));
+                let formula = formula_of_two(function.op).value;
+                let want = wide(&of(held.iter().map(|&(x, y)| formula(x, y)).collect()));
                 let same = |got: Result<Tensor>, count: usize| {
                     let got = wide(&got.unwrap());
                     assert_eq!(got.len(), count);
@@ -208,6 +204,6 @@ fn gradients_of_two_floats_at_special_points_are_what_is_stated() {
 }
 
 #[test]
-fn gradients_of_two_floats_match_differences() {
+fn gradients_of_two_operands_match_differences() {
     check_all(gradients());
 }

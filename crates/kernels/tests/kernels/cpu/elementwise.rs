@@ -8,7 +8,7 @@ use ndgc_kernels::cpu::{
 use ndgc_kernels::kernel::{BinaryOp, CmpOp, Domain, Kept, Kernel, Map, Rectifier, UnaryOp};
 
 use super::arrays::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped};
-use super::formulas::{Formula, formula};
+use super::formulas::{Formula, formula, formula_of_two};
 
 fn supports(op: UnaryOp, dtype: DType) -> bool {
     dtype.is_float() || op.domain() == Domain::Number
@@ -96,38 +96,15 @@ fn a_few_comparisons_on_the_spot_are_those_of_the_kernels() {
 }
 
 fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
-    let lower = x % y != 0.0 && (x < 0.0) != (y < 0.0);
     let value = match op {
-        BinaryOp::Add => x + y,
-        BinaryOp::Sub => x - y,
-        BinaryOp::Mul => x * y,
-        BinaryOp::Div if dtype.is_float() => x / y,
-        BinaryOp::Div if y == 0.0 => 0.0,
-        BinaryOp::Div => (x / y).trunc(),
+        BinaryOp::Div | BinaryOp::FloorDiv if y == 0.0 && !dtype.is_float() => 0.0,
         BinaryOp::Fmod | BinaryOp::Rem if y == 0.0 && !dtype.is_float() => x,
-        BinaryOp::FloorDiv if y == 0.0 => {
-            if dtype.is_float() {
-                (x / y).floor()
-            } else {
-                0.0
-            }
-        }
-        BinaryOp::Fmod => x % y,
-        BinaryOp::Rem => x % y + if lower { y } else { 0.0 },
-        BinaryOp::FloorDiv => ((x - x % y) / y).round() - f64::from(lower),
-        BinaryOp::Maximum => x.max(y),
-        BinaryOp::Minimum => x.min(y),
-        BinaryOp::Atan2 => x.atan2(y),
-        BinaryOp::Hypot => x.hypot(y),
-        BinaryOp::Copysign => x.copysign(y),
-        BinaryOp::LogAddExp => (x.exp() + y.exp()).ln(),
-        BinaryOp::Xlogy if x == 0.0 => 0.0,
-        BinaryOp::Xlogy => x * y.ln(),
-        BinaryOp::Pow if dtype.is_float() => x.powf(y),
-        BinaryOp::Pow => {
+        BinaryOp::Div if !dtype.is_float() => (x / y).trunc(),
+        BinaryOp::Pow if !dtype.is_float() => {
             let power = (0..y as u32).fold(1i64, |power, _| power.wrapping_mul(x as i64));
             return with_type!(dtype, T => T::from_i128(power.into()).to_f64());
         }
+        _ => (formula_of_two(op).value)(x, y),
     };
     wrapped(dtype, value)
 }

@@ -1,17 +1,25 @@
-//! What each function of one operand of the table (`crates/kernels/src/operations.rs`) should give: the one row of its
-//! tests, of which those of the kernels here are made, and those of `ndgc` (`tests/ops/of_one.rs`).
+//! What each operation of the table (`crates/kernels/src/operations.rs`) should give: the one row of its tests, of which
+//! those of the kernels here are made, and those of `ndgc` (`tests/ops/of_one.rs`, `tests/ops/of_two.rs`).
 //!
-//! `Op [low, high], formula;`: the formula is of f64, by other means than the kernels' where std has no function for
-//! it, and right for infinities and NaN. From `low` to `high` gradients are compared with differences. Without a row
-//! for each operation the tests do not compile.
+//! `Op [low, high], formula;`, of two operands with a range of each. The formula is of f64, by other means than the
+//! kernels' where std has no function for it, and right for infinities and NaN. From `low` to `high` gradients are
+//! compared with differences. Without a row for each operation the tests do not compile.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-use ndgc_kernels::kernel::UnaryOp;
+use ndgc_kernels::kernel::{BinaryOp, UnaryOp};
+
+type Range = [f64; 2];
 
 pub(crate) struct Formula {
-    pub(crate) range: [f64; 2],
+    pub(crate) range: Range,
     pub(crate) value: fn(f64) -> f64,
+}
+
+#[allow(dead_code)] // gradients of two operands are none of the kernels'
+pub(crate) struct FormulaOfTwo {
+    pub(crate) ranges: [Range; 2],
+    pub(crate) value: fn(f64, f64) -> f64,
 }
 
 macro_rules! formulas {
@@ -24,10 +32,21 @@ macro_rules! formulas {
     };
 }
 
-const ANY: [f64; 2] = [-2.3, 2.4];
-const INNER: [f64; 2] = [-0.95, 0.93];
-const POSITIVE: [f64; 2] = [0.2, 4.0];
-const WIDE: [f64; 2] = [-5.0, 5.0];
+macro_rules! formulas_of_two {
+    ($($op:ident $left:expr, $right:expr, $value:expr;)*) => {
+        pub(crate) fn formula_of_two(op: BinaryOp) -> FormulaOfTwo {
+            match op {
+                $(BinaryOp::$op => FormulaOfTwo { ranges: [$left, $right], value: $value }),*
+            }
+        }
+    };
+}
+
+const ANY: Range = [-2.3, 2.4];
+const INNER: Range = [-0.95, 0.93];
+const POSITIVE: Range = [0.2, 4.0];
+const LARGE: Range = [0.3, 2.0];
+const WIDE: Range = [-5.0, 5.0];
 
 formulas! {
     Neg ANY, |x| -x;
@@ -79,6 +98,24 @@ formulas! {
     ErfInv [-0.9, 0.9], erf_inv;
     LnGamma [0.2, 5.0], ln_gamma;
     Digamma [-0.9, 1.0], digamma;
+}
+
+formulas_of_two! {
+    Add ANY, ANY, |x, y| x + y;
+    Sub ANY, ANY, |x, y| x - y;
+    Mul ANY, ANY, |x, y| x * y;
+    Div ANY, LARGE, |x, y| x / y;
+    Fmod ANY, LARGE, |x, y| x % y;
+    Rem ANY, LARGE, |x, y| x % y + if is_below(x, y) { y } else { 0.0 };
+    FloorDiv ANY, LARGE, floor_div;
+    Maximum ANY, ANY, |x, y| if x >= y || x.is_nan() { x } else { y };
+    Minimum ANY, ANY, |x, y| if x <= y || x.is_nan() { x } else { y };
+    Pow LARGE, ANY, f64::powf;
+    Atan2 ANY, LARGE, f64::atan2;
+    Hypot ANY, ANY, f64::hypot;
+    Copysign ANY, ANY, f64::copysign;
+    LogAddExp ANY, ANY, log_add_exp;
+    Xlogy ANY, LARGE, |x, y| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() };
 }
 
 fn softplus(x: f64) -> f64 {
@@ -137,4 +174,22 @@ fn digamma(x: f64) -> f64 {
     let square = 1.0 / (up * up);
     let series = square * (1.0 / 12.0 - square * (1.0 / 120.0 - square * (1.0 / 252.0 - square / 240.0)));
     sum + up.ln() - 0.5 / up - series
+}
+
+/// Whether the quotient lies below the one cut towards zero when it is rounded down.
+fn is_below(x: f64, y: f64) -> bool {
+    x % y != 0.0 && (x < 0.0) != (y < 0.0)
+}
+
+fn floor_div(x: f64, y: f64) -> f64 {
+    let below = f64::from(u8::from(is_below(x, y)));
+    if y == 0.0 { x / y } else { ((x - x % y) / y).round() - below }
+}
+
+fn log_add_exp(x: f64, y: f64) -> f64 {
+    let most = x.max(y);
+    match most.is_infinite() {
+        true if !x.is_nan() && !y.is_nan() => most,
+        _ => most + ((x - most).exp() + (y - most).exp()).ln(),
+    }
 }
