@@ -1,5 +1,5 @@
-//! Functions of two operands, all rows of the table of operations, against their formulas (`formulas.rs` of the kernels'
-//! tests): those of floats of every pair of numbers at which they break, in each dtype, and the gradients of all.
+//! Functions of two operands, all rows of the table of operations, against their formulas (`formulas.rs` of the
+//! kernels' tests): those of floats of every pair of numbers at which they break, in each dtype; the gradients of all.
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 

@@ -30,10 +30,10 @@
 //! and each names the operands that it is computed from. If neither names any, none is kept. Nothing here knows arrays:
 //! the text is compiled beside the operations that it is made of.
 //!
-//! A new operation is a row here, and of CUDA a function in `elementwise.cu` where its text would be long. The tests of
-//! forms, devices and dtypes take it from here; what they cannot know is its formula: an arm in
-//! `tests/kernels/cpu/elementwise.rs`, and at the ends of its range, with a case of its gradient, a row of
-//! `tests/ops/of_two.rs`, or of one operand a line each in `tests/ops/gradcheck_more.rs` and `tests/table/rows`.
+//! A new operation is a row here, and of CUDA a function in `elementwise.cu` where its text would be long. The tests
+//! take it from here; what they cannot know is its formula, and where it is smooth: a row of
+//! `tests/kernels/cpu/formulas.rs`, without which they do not compile, and of two integers an arm of `plain_binary` in
+//! `elementwise.rs` beside it where they have a rule of their own. `BLESS=1` writes its line of `docs/operations.md`.
 //!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.

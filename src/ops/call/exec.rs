@@ -10,10 +10,8 @@
 //! adopt     the result gets a slot, and the owner of the first operand
 //! ```
 //!
-//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`; one of two operands has its
-//! derivative in `part` (`elementwise/binary.rs`). Its tests are an arm of `plain_unary` or `plain_binary`
-//! (`crates/kernels/tests/kernels/cpu/elementwise.rs`), a row of `tests/table/rows`, a case of its gradient
-//! (`tests/ops/gradcheck_more.rs`), and `docs/operations.md`, which `BLESS=1` writes anew.
+//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and its tests are one of
+//! `crates/kernels/tests/kernels/cpu/formulas.rs`.
 //!
 //! Others touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the
 //! host (`cpu/` there) and CUDA, and the tests' tables.

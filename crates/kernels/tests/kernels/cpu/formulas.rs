@@ -1,5 +1,5 @@
-//! What each operation of the table (`crates/kernels/src/operations.rs`) should give: the one row of its tests, of which
-//! those of the kernels here are made, and those of `ndgc` (`tests/ops/of_one.rs`, `tests/ops/of_two.rs`).
+//! What each operation of the table (`crates/kernels/src/operations.rs`) should give: the one row of its tests, of
+//! which those of the kernels here are made, and those of `ndgc` (`tests/ops/of_one.rs`, `tests/ops/of_two.rs`).
 //!
 //! `Op [low, high], formula;`, of two operands with a range of each. The formula is of f64, by other means than the
 //! kernels' where std has no function for it, and right for infinities and NaN. From `low` to `high` gradients are
