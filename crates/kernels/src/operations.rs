@@ -216,6 +216,10 @@ macro_rules! for_each_unary {
             LogSigmoid [log_sigmoid log_sigmoid_ log_sigmoid_into] single
                 { |x| -(-x).softplus() => "-softplus(-x)" }
                 { input |g, s| g * (-s).sigmoid() => "g * sigmoid(-s)" }
+            /// The inverse of the sigmoid: `log(x / (1 - x))`. NaN outside of 0 to 1.
+            Logit [logit logit_ logit_into] call
+                { |x| (x / (1.0 - x)).ln() => "log_(x / ((W)1 - x))" }
+                { input |g, s| g / (s * (1.0 - s)) => "g / (s * ((W)1 - s))" }
             /// `x tanh(log(1 + e^x))`.
             Mish [mish mish_ mish_into] single
                 { |x| x.mish() => "mish(x)" }

@@ -91,6 +91,7 @@ formulas! {
     Atanh INNER, f64::atanh;
     Softplus ANY, softplus;
     LogSigmoid ANY, |x| -softplus(-x);
+    Logit [0.2, 0.8], |x| x.ln() - (1.0 - x).ln();
     Mish ANY, |x| x * softplus(x).tanh();
     Erf ANY, erf;
     Erfc ANY, |x| 1.0 - erf(x);
