@@ -32,6 +32,7 @@ pub mod evaluation;
 pub mod network;
 pub mod parallel;
 mod place;
+mod shared;
 
 pub use data::*;
 pub use evaluation::*;

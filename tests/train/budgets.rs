@@ -1,8 +1,8 @@
 //! Networks within the budgets of a manager: parameters, what updaters keep, and the workspaces of each thread.
 
 use ndgc::train::{
-    DataSet, Dense, InputType, ListDataSetIterator, Loss, Network, NetworkConfig, OutputLayer, ParallelInference,
-    ParallelWrapper, Updater,
+    BatchNormalization, DataSet, Dense, InputType, ListDataSetIterator, Loss, Lstm, Network, NetworkConfig,
+    OutputLayer, ParallelInference, ParallelWrapper, Updater, WorkspaceMode,
 };
 use ndgc::{Budget, DType, Device, Error, NdManager, Tensor, Workspace};
 
@@ -132,5 +132,68 @@ fn a_network_that_finds_no_room_counts_where_it_did() {
         let system = NdManager::system(&Device::Cpu);
         assert!(matches!(other.charge_to(&system), Err(Error::Invalid { .. })));
         other.fit_batch(&batch(8)).unwrap();
+    });
+}
+
+/// An array that was detached is in no budget, nor are others with its bytes.
+#[test]
+fn a_network_counts_within_the_budget_whatever_its_layers_do() {
+    both(|| {
+        for mode in MODES {
+            let tenant = tenant("tenant");
+            let config = NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3));
+            let config = config.training_workspace_mode(mode).inference_workspace_mode(mode);
+            let config =
+                config.input_type(InputType::recurrent(16)).layer(Lstm::new(8)).layer(BatchNormalization::new());
+            let mut net = config.layer(OutputLayer::new(4, Loss::Mse)).build().unwrap();
+            net.charge_to(&tenant).unwrap();
+            let params = used(&tenant);
+            let series = |size| Tensor::ones((8, size, 5), DType::F32, &Device::Cpu).unwrap();
+            for _ in 0..3 {
+                net.fit_arrays(&series(16), &series(4)).unwrap();
+                net.output(&series(16)).unwrap();
+            }
+            let kept: u64 = net.updater_state().unwrap().iter().map(|(_, array)| 4 * array.elem_count() as u64).sum();
+            assert_eq!(used(&tenant), params + kept + blocks(&net), "{mode:?}");
+        }
+    });
+}
+
+/// What is added up in parts, of more than 64 KiB, would leave each part with its owner.
+#[test]
+fn workers_of_a_network_are_charged_where_it_is_and_leave_nothing() {
+    both(|| {
+        let tenant = tenant("tenant");
+        let config = NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3));
+        // What a step makes is in no budget then.
+        let config = config.training_workspace_mode(WorkspaceMode::None).inference_workspace_mode(WorkspaceMode::None);
+        let config = config.input_type(InputType::feed_forward(16)).layer(Dense::new(2048));
+        let mut net = config.layer(OutputLayer::new(4, Loss::Mse)).build().unwrap();
+        net.charge_to(&tenant).unwrap();
+        let params = used(&tenant);
+        let mut wrapper = ParallelWrapper::builder(net).workers(2).build().unwrap();
+        for _ in 0..3 {
+            wrapper.fit(ListDataSetIterator::new(vec![batch(8); 4])).unwrap();
+            assert_eq!(used(&tenant), 2 * 3 * params, "parameters and two moments of each worker");
+            assert_eq!(tenant.array_count(), 2 * 3 * 4);
+        }
+    });
+}
+
+#[test]
+fn what_a_network_is_given_stays_in_the_budget_that_it_is_in() {
+    both(|| {
+        for mode in MODES {
+            let tenant = tenant("tenant");
+            let mut net = network().training_workspace_mode(mode).inference_workspace_mode(mode).build().unwrap();
+            let (x, y) = (tenant.ones((8, 16), DType::F32).unwrap(), tenant.ones((8, 4), DType::F32).unwrap());
+            let before = used(&tenant);
+            assert_eq!(before, 4 * 8 * (16 + 4));
+            let batch = DataSet::new(x.clone(), y).unwrap();
+            net.output(&x).unwrap();
+            net.fit_batch(&batch).unwrap();
+            net.score_batch(&batch, false).unwrap();
+            assert_eq!(used(&tenant), before, "{mode:?}");
+        }
     });
 }

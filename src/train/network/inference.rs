@@ -8,6 +8,7 @@ use ndgc::{DType, Error, Result, Shape, Tensor, Workspace, no_grad};
 use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
+use super::super::shared::same_bytes;
 use super::engine::{Examples, Labels, Run, Scored};
 use super::layer::Layer;
 use super::layers::beyond_probabilities;
@@ -204,9 +205,11 @@ impl Network {
     ) -> Result<Few<Tensor>> {
         let prepare = |place: usize, array: &Tensor| {
             let is_float = matches!(array.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16);
-            let array = match array.is_attached() && !mgr.is_scoped_out(ArrayType::Activations) {
-                true => array.clone(),
-                false => array.try_detach()?,
+            let array = match array.is_attached() {
+                true if !mgr.is_scoped_out(ArrayType::Activations) => array.clone(),
+                // Bytes of a workspace are copied.
+                true => array.try_detach()?,
+                false => same_bytes(array)?,
             };
             // Half floats do not have all whole numbers.
             let casts = is_float && array.dtype() != self.config.dtype && !self.takes_indices(place);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ndgc::{DType, Device, Error, Generator, Result, Shape, Tensor, Var, Workspace};
 
 use super::super::place::called_here;
+use super::super::shared::same_bytes;
 use super::activation::Activation;
 use super::loss::{Loss, mean_of};
 use super::regularization::{GradientNormalization, Regularization};
@@ -315,7 +316,7 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         let state = self.param(place)?;
-        state.set(&f(&state.as_detached_tensor())?)
+        state.set(&f(&same_bytes(state)?)?)
     }
 
     /// Random numbers that are the same whenever this layer asks in this step, on any machine.

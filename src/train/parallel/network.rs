@@ -1,9 +1,10 @@
 //! Networks, trained by several workers and asked by many callers.
 
-use ndgc::{Error, Result, Tensor, Var};
+use ndgc::{Error, Result, Tensor};
 
 use super::super::data::MultiDataSet;
 use super::super::network::{Network, WorkspaceMode};
+use super::super::shared::same_bytes;
 use super::model::{Model, ParallelModel};
 
 /// The score and the gradients of a batch of whole series; `again`: nothing is learned on the way.
@@ -53,12 +54,13 @@ impl ParallelModel for Network {
     }
 
     fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
-        let detached = |(name, var): (&str, &Var)| Ok((name.to_owned(), var.as_tensor().try_detach()?));
-        self.params().map(detached).collect()
+        self.params().map(|(name, var)| Ok((name.to_owned(), same_bytes(var)?))).collect()
     }
 
     fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
-        Network::updater_state(self)
+        // Parts of those of a manager would be that manager's, and stay.
+        let all = Network::updater_state(self)?.into_iter();
+        all.map(|(name, array)| Ok((name, same_bytes(&array)?))).collect()
     }
 
     fn iteration(&self) -> u64 {

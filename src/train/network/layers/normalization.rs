@@ -4,6 +4,7 @@ use std::f64::consts::LN_10;
 
 use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
+use super::super::super::shared::same_bytes;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass};
 use super::super::regularization::upcast_half;
@@ -95,8 +96,8 @@ impl Layer for BatchNormalization {
         // The squares of halves may be none of theirs, and their mean, rounded, is far from it.
         let all = upcast_half(x)?;
         if !pass.is_training() {
-            let mean = upcast_half(&pass.param(2)?.as_detached_tensor())?.reshape(by_feature)?;
-            let variance = upcast_half(&pass.param(3)?.as_detached_tensor())?.affine(2.0 * LN_10, 0.0)?.exp()?;
+            let mean = upcast_half(&same_bytes(pass.param(2)?)?)?.reshape(by_feature)?;
+            let variance = upcast_half(&same_bytes(pass.param(3)?)?)?.affine(2.0 * LN_10, 0.0)?.exp()?;
             let root = variance.affine(1.0, self.epsilon)?.sqrt()?.reshape(by_feature)?;
             return scaled(all.broadcast_sub(&mean)?.broadcast_div(&root)?.to_dtype(x.dtype())?);
         }

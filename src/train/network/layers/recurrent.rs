@@ -4,6 +4,7 @@
 
 use ndgc::{Error, Result, Tensor, is_grad_enabled};
 
+use super::super::super::shared::same_bytes;
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, wrong_input};
@@ -168,7 +169,7 @@ impl Layer for Lstm {
             Some(kept) => kept,
             None => together(&self.states(x, pass)?)?,
         };
-        let [weight, recurrent, bias] = [0, 1, 2].map(|place| pass.param(place).map(|var| var.as_detached_tensor()));
+        let [weight, recurrent, bias] = [0, 1, 2].map(|place| same_bytes(pass.param(place)?));
         let (weight, recurrent, bias) = (weight?, recurrent?, bias?);
         let rows = x.permute((2, 0, 1))?.reshape((steps * n, size))?;
         let before = kept[0].narrow(0, 0, steps)?.reshape((steps * n, hidden))?;

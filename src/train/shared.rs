@@ -1,0 +1,16 @@
+//! Arrays that have the bytes of others.
+
+use std::panic::Location;
+
+use ndgc::{Result, Tensor, called_at, no_grad};
+
+/// The same bytes in an array that its handles own, outside of the gradient graph. They stay in the budget that they
+/// are in, which [`Tensor::try_detach`] takes them out of. Not for an array of a workspace, whose bytes end with its
+/// cycle.
+///
+/// # Errors
+/// As [`Tensor::reshape`].
+#[track_caller]
+pub(super) fn same_bytes(array: &Tensor) -> Result<Tensor> {
+    called_at(Location::caller(), || no_grad(|| array.reshape(*array.shape())))
+}
