@@ -1,5 +1,6 @@
 //! Training as a whole: epochs, resuming, stopping, series in segments, replicas, evaluations, errors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -505,6 +506,53 @@ fn a_series_that_ends_early_leaves_nothing_for_the_next_one() {
         assert_eq!(net.iteration(), 2, "it ended after the second segment");
         let begun = net.rnn_time_step(&x).unwrap().to_vec::<f64>().unwrap();
         assert_eq!(begun, net.output(&x).unwrap().to_vec::<f64>().unwrap());
+    });
+}
+
+/// Asks step by step, as for a sample of text, after each step of training; or panics after the second one.
+#[derive(Debug)]
+struct Asks {
+    series: Tensor,
+    panics: bool,
+}
+
+impl TrainingListener for Asks {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        assert!(!self.panics || net.iteration() < 2, "enough");
+        let wanted = net.output(&self.series)?.to_vec::<f64>()?;
+        for _ in 0..2 {
+            assert_eq!(net.rnn_time_step(&self.series)?.to_vec::<f64>()?, wanted, "a series of its own");
+            net.rnn_clear_previous_state();
+        }
+        net.rnn_time_step(&self.series).map(drop)
+    }
+}
+
+#[test]
+fn a_listener_that_asks_step_by_step_leaves_a_series_in_segments_alone() {
+    both(|| {
+        for mode in MODES {
+            let config = NetworkConfig::builder().data_type(DType::F64).training_workspace_mode(mode).tbptt_length(4);
+            let config = config.updater(Updater::sgd(0.5)).input_type(InputType::recurrent(3));
+            let config = config.layer(Lstm::new(4)).layer(Gru::new(3)).layer(OutputLayer::new(2, Loss::Mcxent));
+            let (x, asked) = (numbers(&[2, 3, 10]), numbers(&[1, 3, 2]));
+            let batch = DataSet::new(x.clone(), one_hot(&[2, 2, 10])).unwrap();
+            let mut alone = config.clone().build().unwrap();
+            alone.fit_batch(&batch).unwrap();
+            let mut heard = config.clone().build().unwrap();
+            heard.add_listener(Asks { series: asked.clone(), panics: false });
+            heard.fit_batch(&batch).unwrap();
+            let all = |net: &Network| -> Vec<f64> {
+                net.params().flat_map(|(_, var)| var.as_detached_tensor().to_vec::<f64>().unwrap()).collect()
+            };
+            assert_eq!(all(&heard), all(&alone), "{mode:?}");
+
+            let mut broken = config.build().unwrap();
+            broken.add_listener(Asks { series: asked, panics: true });
+            assert!(catch_unwind(AssertUnwindSafe(|| broken.fit_batch(&batch))).is_err());
+            let begun = broken.rnn_time_step(&x).unwrap().to_vec::<f64>().unwrap();
+            assert_eq!(begun, broken.output(&x).unwrap().to_vec::<f64>().unwrap(), "{mode:?}: it left nothing");
+        }
     });
 }
 

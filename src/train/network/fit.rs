@@ -35,8 +35,10 @@ impl Network {
         called_here(match self.segments(batch) {
             Some((length, steps)) => {
                 self.rnn_clear_previous_state();
-                let score = self.fit_segments(batch, length, steps);
+                let score = catch_unwind(AssertUnwindSafe(|| self.fit_segments(batch, length, steps)));
+                // Also after a panic of a layer or a listener.
                 self.rnn_clear_previous_state();
+                let score = score.unwrap_or_else(|panic| resume_unwind(panic));
                 score.inspect(|&score| self.score = score)
             }
             None => self.fit_parts(
@@ -100,8 +102,13 @@ impl Network {
         self.update(&mut gradients)?;
         drop((gradients, step, features));
         (self.score, self.iteration) = (score + penalties, self.iteration.saturating_add(1));
-        self.notify_listeners(|listener, net| listener.iteration_done(net))?;
-        Ok(self.score)
+        // Of the segments of a series: a listener that asks step by step has a series of its own.
+        let is_heard = carries && !self.listeners_mut().is_empty();
+        let mut states: Vec<Vec<Tensor>> = if is_heard { vec![Vec::new(); self.nodes.len()] } else { Vec::new() };
+        self.swap_memories(&mut states, true);
+        let told = self.notify_listeners(|listener, net| listener.iteration_done(net));
+        self.swap_memories(&mut states, true);
+        told.map(|()| self.score)
     }
 
     /// One pass over the batches, which are reset before. Batches that others make ahead
