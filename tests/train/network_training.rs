@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use ndgc::train::{
     Activation, AsyncDataSetIterator, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense,
-    DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerSettings,
-    ListDataIterator, ListDataSetIterator, Loss, Lstm, Moments, MultiDataSet, Network, NetworkConfig, OutputLayer,
-    Schedule, ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
+    DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerConfig,
+    LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, Moments, MultiDataSet, Network, NetworkConfig,
+    OutputLayer, Schedule, ScheduleKind, ScheduleType, SimpleRnn, Termination, TrainingListener, Updater,
+    WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
@@ -506,6 +507,29 @@ fn a_series_that_ends_early_leaves_nothing_for_the_next_one() {
         assert_eq!(net.iteration(), 2, "it ended after the second segment");
         let begun = net.rnn_time_step(&x).unwrap().to_vec::<f64>().unwrap();
         assert_eq!(begun, net.output(&x).unwrap().to_vec::<f64>().unwrap());
+    });
+}
+
+/// Other examples do not go on with what these left.
+#[test]
+fn a_series_goes_on_with_as_many_examples() {
+    both(|| {
+        for layer in [LayerConfig::from(Lstm::new(4)), Gru::new(4).into(), SimpleRnn::new(4).into()] {
+            let config = NetworkConfig::builder().data_type(DType::F64).input_type(InputType::recurrent(3));
+            let net = config.layer(layer).layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+            let (two, three) = (numbers(&[2, 3, 4]), numbers(&[3, 3, 4]));
+            let whole = net.output(&two).unwrap();
+            net.rnn_time_step(&two.narrow(2, 0, 3).unwrap()).unwrap();
+            let error = net.rnn_time_step(&three).unwrap_err();
+            assert!(error.to_string().contains("rnn_clear_previous_state() begins the next one"), "{error}");
+            let last = net.rnn_time_step(&two.get_on_dim(2, 3).unwrap()).unwrap().to_vec2::<f64>().unwrap();
+            let wanted = whole.get_on_dim(2, 3).unwrap().to_vec2::<f64>().unwrap();
+            let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-14;
+            assert!(last.as_flattened().iter().zip(wanted.as_flattened()).all(near), "the series went on");
+            net.rnn_clear_previous_state();
+            let begun = net.rnn_time_step(&three).unwrap().to_vec::<f64>().unwrap();
+            assert_eq!(begun, net.output(&three).unwrap().to_vec::<f64>().unwrap());
+        }
     });
 }
 

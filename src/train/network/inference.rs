@@ -160,7 +160,8 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// As [`Network::output`]; the series is where it was then.
+    /// As [`Network::output`]; [`Error::ShapeMismatch`] for another number of examples than the call before had. The
+    /// series is where it was then.
     #[track_caller]
     pub fn rnn_time_step(&self, features: &Tensor) -> Result<Tensor> {
         let one_step = features.rank() == 2;

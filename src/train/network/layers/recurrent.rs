@@ -40,11 +40,12 @@ fn run<const N: usize>(
         }
     };
     let mask = mask_of_steps(x, pass)?;
-    let mut first = pass.memory();
-    if first.len() != N || first.iter().any(|state| state.dims() != [n, hidden]) {
-        first.clear();
+    let first = pass.memory();
+    if let Some(state) = first.iter().find(|state| state.dims() != [n, hidden]) {
+        let why = "the series before was of another number of examples; rnn_clear_previous_state() begins the next one";
+        return Err(Error::shape_mismatch("rnn_time_step", state.dims(), &[n, hidden], why));
     }
-    let zeros = if first.is_empty() { Some(Tensor::zeros((n, hidden), x.dtype(), x.device())?) } else { None };
+    let zeros = if first.len() != N { Some(Tensor::zeros((n, hidden), x.dtype(), x.device())?) } else { None };
     let first = |place: usize| zeros.as_ref().unwrap_or_else(|| &first[place]).clone();
     let mut states: States<N> = std::array::from_fn(|place| [first(place)].into_iter().collect());
     for t in 0..steps {
