@@ -7,7 +7,7 @@ use ndgc::train::{
     Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, DropoutLayer, InferenceMode, InputType,
     ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer,
     ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType, TrainingListener, TrainingMode, Updater,
-    WorkspaceMode,
+    WeightInit, WorkspaceMode,
 };
 use ndgc::{DType, Device, Result, Tensor, gc};
 
@@ -64,6 +64,39 @@ fn workers_that_share_gradients_train_as_one_network_with_large_batches() {
             for (own, wanted) in numbers(&wrapper.model()).into_iter().zip(numbers(&alone)) {
                 assert!((own - wanted).abs() < 1e-9, "{mode:?}: {own} and {wanted}");
             }
+        }
+    });
+}
+
+/// A gradient of f16 times the examples that it is of, and the sum of two parameters, may be beyond 65,504.
+#[test]
+fn halves_are_shared_and_averaged_by_way_of_larger_numbers() {
+    both(|| {
+        for dtype in [DType::F16, DType::BF16] {
+            let of = |value: f64| Tensor::full(value, (256, 1), &Device::Cpu).unwrap().to_dtype(dtype).unwrap();
+            let built = |start: f64| {
+                let config = NetworkConfig::builder().data_type(dtype).weight_init(WeightInit::Constant(start));
+                let config = config.updater(Updater::sgd(0.01)).input_type(InputType::feed_forward(1));
+                config.layer(OutputLayer::new(1, Loss::Mse)).build().unwrap()
+            };
+            let all = |net: &Network| -> Vec<f64> {
+                let values = |array: Tensor| array.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap();
+                net.params().flat_map(|(_, var)| values(var.as_detached_tensor())).collect()
+            };
+            let trained = |start: f64, mode: TrainingMode, batch: &DataSet| {
+                let mut wrapper = ParallelWrapper::builder(built(start)).training_mode(mode).build().unwrap();
+                wrapper.fit(ListDataSetIterator::new(vec![batch.clone(); 2])).unwrap();
+                all(&wrapper.into_model().unwrap())
+            };
+            // The gradients are -400.
+            let batch = DataSet::new(of(1.), of(200.)).unwrap();
+            let mut alone = built(0.);
+            alone.fit_batch(&batch).unwrap();
+            for (own, wanted) in trained(0., TrainingMode::SharedGradients, &batch).into_iter().zip(all(&alone)) {
+                assert!((own - wanted).abs() < 0.1 && (wanted - 4.).abs() < 0.5, "{dtype}: {own} and {wanted}");
+            }
+            let nothing = DataSet::new(of(0.), of(0.)).unwrap();
+            assert_eq!(trained(40_000., TrainingMode::Averaging, &nothing), all(&built(40_000.)), "{dtype}");
         }
     });
 }

@@ -1,9 +1,10 @@
 //! What joins workers: sums over all of them.
 
+use std::panic::Location;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ndgc::{Error, Result, Tensor, claim};
+use ndgc::{DType, Error, Result, Tensor, called_at, claim};
 
 use super::super::place::called_here;
 
@@ -40,7 +41,8 @@ pub trait Communicator: Send {
     fn abort(&mut self, why: &str);
 }
 
-/// The [`Communicator`] of threads: they add in place, each a part of the arrays, in the order of the ranks.
+/// The [`Communicator`] of threads: they add in place, each a part of the arrays, in the order of the ranks; halves as
+/// f32, rounded once.
 ///
 /// ```
 /// # use ndgc::train::{Communicator, ThreadCommunicator};
@@ -160,7 +162,9 @@ impl Communicator for ThreadCommunicator {
         let mine = mine.map(|(place, _)| place).collect::<Vec<_>>();
         // What is written is this thread's until the owner changes it again: one barrier each way, not one an array.
         let claimed = claim(all.iter().flat_map(|(own, _)| mine.iter().filter_map(|&place| own.get(place))));
-        let added = claimed.and_then(|()| mine.iter().try_for_each(|&place| add_up(&all, place, scale)));
+        // Parts and copies are their handles', whoever owns the arrays.
+        let add = || mine.iter().try_for_each(|&place| add_up(&all, place, scale));
+        let added = claimed.and_then(|()| called_at(Location::caller(), add));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
         }
@@ -260,12 +264,25 @@ fn add_up(all: &[Brought], place: usize, scale: f64) -> Result<()> {
     Ok(())
 }
 
-/// The scaled sum of arrays, written to each of them.
+/// The scaled sum of arrays, written to each of them. That of halves is rounded once: it may be none of theirs before
+/// it is scaled.
 fn add_block(arrays: &[Tensor], scale: f64) -> Result<()> {
-    let Some((sum, others)) = arrays.split_first() else { return Ok(()) };
-    others.iter().try_for_each(|other| sum.add_(other).map(drop))?;
+    let Some((first, others)) = arrays.split_first() else { return Ok(()) };
+    let sum = single(first)?;
+    others.iter().try_for_each(|other| sum.add_(&single(other)?).map(drop))?;
     if scale != 1. {
         sum.affine_(scale, 0.)?;
     }
-    others.iter().try_for_each(|other| other.copy_(sum))
+    if sum.dtype() != first.dtype() {
+        first.copy_(&sum.to_dtype(first.dtype())?)?;
+    }
+    others.iter().try_for_each(|other| other.copy_(first))
+}
+
+/// An array, of halves with the same numbers as f32.
+pub(super) fn single(array: &Tensor) -> Result<Tensor> {
+    match array.dtype() {
+        DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
+        _ => Ok(array.clone()),
+    }
 }

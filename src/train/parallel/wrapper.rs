@@ -13,7 +13,7 @@ use ndgc::{Device, Error, Result, Tensor, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
 use super::super::place::called_here;
-use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator};
+use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator, single};
 use super::inference::text_of;
 use super::model::ParallelModel;
 
@@ -605,10 +605,12 @@ impl<M: ParallelModel> Worker<M> {
         let (score, gradients) = if counts { model.gradients(batch)? } else { model.gradients_of_other(batch)? };
         let examples = if counts { batch.num_examples() } else { 0 };
         let mean = no_grad(|| {
-            let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
+            // A gradient times the examples that it is of may be no half.
+            let sums_of = gradients.iter().map(|(_, array)| single(array)).collect::<Result<Vec<_>>>()?;
+            let scale = |factor: f64| sums_of.iter().try_for_each(|array| array.affine_(factor, 0.).map(drop));
             let sums = if examples == 0 {
                 // What does not count may be anything, and NaN stays NaN when it is multiplied with 0.
-                gradients.iter().try_for_each(|(_, array)| array.zero_().map(drop))?;
+                sums_of.iter().try_for_each(|array| array.zero_().map(drop))?;
                 [0., 0.]
             } else {
                 let weight = examples as f64;
@@ -616,10 +618,14 @@ impl<M: ParallelModel> Worker<M> {
                 [score * weight, weight]
             };
             let sums = Tensor::from_slice(&sums, 2, &Device::Cpu)?;
-            let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
-            communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
+            communicator.all_reduce(&sums_of.iter().chain([&sums]).cloned().collect::<Vec<_>>(), 1.)?;
             let Some((mean, weights)) = self.report(&sums.to_vec1::<f64>()?, communicator) else { return Ok(None) };
             scale(1. / weights)?;
+            for ((_, array), sum) in gradients.iter().zip(&sums_of) {
+                if array.dtype() != sum.dtype() {
+                    array.copy_(&sum.to_dtype(array.dtype())?)?;
+                }
+            }
             Ok::<_, Error>(Some(mean))
         })?;
         // A round of batches without examples has no gradient, and is no step; all ranks have the same sums.
