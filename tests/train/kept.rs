@@ -329,3 +329,27 @@ fn what_is_no_normaliser_in_a_checkpoint_is_refused() {
         }
     });
 }
+
+/// DL4J's trainer gives the best model back then, too.
+#[test]
+fn a_training_that_breaks_off_leaves_the_best_network() {
+    both(|| {
+        let batches = || ListDataSetIterator::new(vec![batch()]);
+        let (mut net, mut calls, mut best) = (network(1), 0, Vec::new());
+        let ended = EarlyStopping::max_epochs(9).fit(&mut net, batches(), |net| {
+            calls += 1;
+            match calls {
+                2 => best = params(net),
+                4 => return Err(Error::msg("no score")),
+                _ => {}
+            }
+            Ok([3., 1., 2.][calls - 1])
+        });
+        assert!(ended.unwrap_err().to_string().contains("no score"));
+        assert_eq!((params(&net), net.epoch()), (best, 2));
+        // Where there is none it is as it was left.
+        let mut net = network(1);
+        let ended = EarlyStopping::max_epochs(9).fit(&mut net, batches(), |_| Err(Error::msg("no score")));
+        assert!(ended.is_err() && net.epoch() == 1);
+    });
+}

@@ -95,7 +95,8 @@ impl EarlyStopping {
     /// Trains, and leaves the network with the parameters of its best score.
     ///
     /// # Errors
-    /// As [`Network::fit`]; what `score` returns.
+    /// As [`Network::fit`]; what `score` returns. The network has the parameters of its best score until then, if there
+    /// was one.
     #[track_caller]
     pub fn fit<B: Examples, I: DataIterator<B>>(
         &self,
@@ -103,7 +104,6 @@ impl EarlyStopping {
         mut batches: I,
         mut score: impl FnMut(&Network) -> Result<f64>,
     ) -> Result<EarlyStopped> {
-        let begun = Instant::now();
         let mut best = net.replica()?;
         let mut ended = EarlyStopped {
             reason: Termination::MaxEpochs,
@@ -111,8 +111,25 @@ impl EarlyStopping {
             best_score: f64::INFINITY,
             scores: Vec::new(),
         };
+        let trained = self.train(net, &mut batches, &mut score, (&mut best, &mut ended));
+        // Where no pass had a score it stays as the error found it.
+        let has_best = trained.is_ok() || ended.best_score < f64::INFINITY;
+        let followed = if has_best { net.follow(&best) } else { Ok(()) };
+        trained.and(followed).map(|()| ended)
+    }
+
+    /// The passes, until one is the last; the best network, and how they ended, as far as they came.
+    #[track_caller]
+    fn train<B: Examples, I: DataIterator<B>>(
+        &self,
+        net: &mut Network,
+        batches: &mut I,
+        score: &mut impl FnMut(&Network) -> Result<f64>,
+        (best, ended): (&mut Network, &mut EarlyStopped),
+    ) -> Result<()> {
+        let begun = Instant::now();
         for epoch in 0..self.max_epochs {
-            net.fit(&mut batches)?;
+            net.fit(&mut *batches)?;
             let now = score(net)?;
             ended.scores.push(now);
             if !now.is_finite() || self.max_score.is_some_and(|most| now > most) {
@@ -120,8 +137,8 @@ impl EarlyStopping {
                 break;
             }
             if now < ended.best_score - self.min_improvement {
-                (ended.best_epoch, ended.best_score) = (epoch, now);
                 best.follow(net)?;
+                (ended.best_epoch, ended.best_score) = (epoch, now);
             } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch >= patience) {
                 ended.reason = Termination::NoImprovement;
                 break;
@@ -131,7 +148,6 @@ impl EarlyStopping {
                 break;
             }
         }
-        net.follow(&best)?;
-        Ok(ended)
+        Ok(())
     }
 }
