@@ -12,7 +12,7 @@ use super::both::both;
 use super::evaluation::same_text;
 use super::network_layers::{numbers, one_hot};
 use super::numbered::{near, of};
-use crate::common::Dice;
+use crate::common::{Dice, assert_names_its_line};
 
 /// One of each kind, and what it needs to be merged and read back.
 trait Kind: IEvaluation + Sized {
@@ -381,6 +381,29 @@ fn e17_thresholds_and_costs_decide_what_is_predicted() {
         let rows = of(&[0.3, 0.6, 0.1, 0.1, 0.35, 0.55, 0.05, 0.1, 0.85], &[3, 3]);
         let right = |one: Evaluation| matrix(one, &of(&[0., 1., 2.], &[3]), &rows).iter().step_by(4).sum::<u64>();
         assert_eq!((right(Evaluation::default()), right(Evaluation::default().with_cost_array([5., 2., 1.]))), (1, 3));
+    });
+}
+
+/// `new Evaluation(outputNum)` of one output, its costs, and a positive class that is none.
+#[test]
+fn one_column_is_two_classes_for_each_setting() {
+    both(|| {
+        let (p, labels) = ([0.1, 0.3, 0.6, 0.9], of(&[0., 1., 0., 1.], &[4, 1]));
+        let pairs = of(&p.iter().flat_map(|&p| [1. - p, p]).collect::<Vec<_>>(), &[4, 2]);
+        let (column, classes) = (of(&p, &[4, 1]), labels.reshape(4).unwrap());
+        let looked = |mut one: Evaluation| {
+            let mut two = one.clone();
+            one.eval(&labels, &column, None).unwrap();
+            two.eval(&classes, &pairs, None).unwrap();
+            assert_eq!(one.stats(), two.stats());
+            one.accuracy()
+        };
+        assert_eq!(looked(Evaluation::new(1)), 0.5);
+        assert_eq!(looked(Evaluation::new(1).with_cost_array([1., 1.])), 0.5);
+        assert_eq!(looked(Evaluation::new(2).with_cost_array([1., 3.])), 0.75, "0.9 of class 1 to 0.7 of class 0");
+        let error = Evaluation::new(2).with_positive_class(Some(2)).eval(&labels, &column, None).unwrap_err();
+        assert!(error.to_string().contains("2 is none of two classes"), "{error}");
+        assert_names_its_line(&error);
     });
 }
 

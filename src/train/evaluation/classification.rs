@@ -77,9 +77,11 @@ impl Default for Evaluation {
 
 /// # Settings
 impl Evaluation {
-    /// Of this many classes; 0 for as many as the first batch has.
+    /// Of this many classes; 0 for as many as the first batch has. 1 is the number of outputs of a network that tells
+    /// two classes apart by one: they are two.
     pub fn new(classes: usize) -> Self {
-        Evaluation { wanted: classes, ..Self::default() }
+        let wanted = if classes == 1 { 2 } else { classes };
+        Evaluation { wanted, ..Self::default() }
     }
 
     /// Names of the classes, for texts.
@@ -108,7 +110,7 @@ impl Evaluation {
         self
     }
 
-    /// Of two classes, the one that precision, recall and F1 are of; None for the mean over both.
+    /// Of two classes, the one that precision, recall and F1 are of, 0 or 1; None for the mean over both.
     ///
     /// ```
     /// # use ndgc::train::{Evaluation, IEvaluation};
@@ -151,7 +153,8 @@ impl Evaluation {
         self
     }
 
-    /// What is multiplied with the probabilities before the largest is looked for: one for each class.
+    /// What is multiplied with the probabilities before the largest is looked for: one for each class. One column has
+    /// the probability of the second; that of the first is the rest.
     ///
     /// ```
     /// # use ndgc::train::{Evaluation, IEvaluation};
@@ -446,6 +449,9 @@ impl Evaluation {
         if self.threshold.is_some() && classes != 2 {
             return Err(Error::invalid(op, format!("a threshold decides between two classes, and here are {classes}")));
         }
+        if let Some(class) = self.positive_class.filter(|class| classes == 2 && *class > 1) {
+            return Err(Error::invalid(op, format!("{class} is none of two classes; the positive one is 0 or 1")));
+        }
         match &self.costs {
             Some(costs) if costs.len() != classes => {
                 Err(Error::invalid(op, format!("{} costs for {classes} classes; give one for each", costs.len())))
@@ -492,7 +498,11 @@ impl Evaluation {
     /// Counts a row. Its class, and what was predicted.
     fn count(&mut self, row: &Row<'_>) -> (usize, usize) {
         let (actual, predicted) = if let ([label], [prediction]) = (row.labels, row.predictions) {
-            (usize::from(*label > 0.5), usize::from(*prediction > self.threshold.unwrap_or(0.5)))
+            let is_second = match (self.threshold, self.costs.as_deref()) {
+                (None, Some(&[first, second])) => prediction * second > (1. - prediction) * first,
+                (threshold, _) => *prediction > threshold.unwrap_or(0.5),
+            };
+            (usize::from(*label > 0.5), usize::from(is_second))
         } else {
             let predicted = match (self.threshold, &self.costs) {
                 (Some(threshold), _) => usize::from(row.predictions[1] > threshold),
