@@ -1,10 +1,10 @@
 //! Numbers of settings: those by which no step could be made are refused with their name, value and layer.
 
 use ndgc::train::{
-    Dense, GradientNormalization, InputType, Layer, LayerSettings, Loss, Moments, NetworkConfig, OutputLayer,
-    Regularization, Schedule, ScheduleKind, ScheduleType, Updater,
+    BatchNormalization, DataSet, Dense, GradientNormalization, InputType, Layer, LayerNormalization, LayerSettings,
+    Loss, Moments, Network, NetworkConfig, OutputLayer, Regularization, Schedule, ScheduleKind, ScheduleType, Updater,
 };
-use ndgc::{Error, Result};
+use ndgc::{Device, Error, Result, Tensor};
 
 use super::both::both;
 use crate::common::assert_names_its_line;
@@ -136,5 +136,31 @@ fn numbers_at_the_ends_of_their_ranges_are_taken() {
                 result.unwrap();
             }
         }
+    });
+}
+
+/// DL4J's batch normalisation has the updater of weights, and no penalties.
+#[test]
+fn gains_are_no_biases() {
+    both(|| {
+        let built = |l2: f64| {
+            let penalty = Regularization { l2, ..Regularization::default() };
+            let config = NetworkConfig::builder().seed(1).updater(Updater::NoOp).bias_updater(Updater::sgd(0.1));
+            let config = config.bias_regularization(penalty).input_type(InputType::feed_forward(3));
+            let config = config.layer(BatchNormalization::new()).layer(LayerNormalization::new());
+            config.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap()
+        };
+        let x = Tensor::new([[1f32, 2., 3.], [3., -1., 0.5], [-2., 0., 1.]], &Device::Cpu).unwrap();
+        let y = Tensor::new([[1f32, 0.], [0., 2.], [3., 1.]], &Device::Cpu).unwrap();
+        let batch = DataSet::new(x, y).unwrap();
+        let mut net = built(0.5);
+        let scores = [&net, &built(0.)].map(|net| net.score_batch(&batch, false).unwrap());
+        assert_eq!(scores[0], scores[1], "all biases are 0");
+        let of = |net: &Network, name: &str| net.param(name).unwrap().to_vec::<f32>().unwrap();
+        let [gains, biases] = [["0_gamma", "0_beta", "1_g"], ["1_b", "2_b", "2_b"]];
+        let before = [gains.map(|name| of(&net, name)), biases.map(|name| of(&net, name))];
+        net.fit_batch(&batch).unwrap();
+        assert_eq!(gains.map(|name| of(&net, name)), before[0]);
+        assert!(biases.map(|name| of(&net, name)).iter().zip(&before[1]).all(|(after, before)| after != before));
     });
 }

@@ -130,8 +130,10 @@ pub enum Start {
 pub enum ParamKind {
     /// It is trained and penalised.
     Weight,
-    /// It is trained; penalties are of their own.
+    /// It is trained; penalties, and the updater if it is so wanted, are of their own.
     Bias,
+    /// It is trained as a weight, and never penalised: gains, and what a batch is shifted by.
+    Gain,
     /// The layer changes it itself, as running means do: it has no gradient.
     State,
 }
@@ -158,6 +160,11 @@ impl Param {
     /// A bias that begins as a number.
     pub fn bias<S: Into<Shape>>(name: &str, shape: S, value: f64) -> Self {
         Param { name: name.to_owned(), shape: shape.into(), start: Start::Constant(value), kind: ParamKind::Bias }
+    }
+
+    /// A gain that begins as a number.
+    pub fn gain<S: Into<Shape>>(name: &str, shape: S, value: f64) -> Self {
+        Param { name: name.to_owned(), shape: shape.into(), start: Start::Constant(value), kind: ParamKind::Gain }
     }
 
     /// A state that begins as a number.

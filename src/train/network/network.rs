@@ -447,14 +447,14 @@ fn info(config: &NetworkConfig, settings: &LayerSettings, node: &str, param: &Pa
         name: format!("{node}_{}", param.name),
         kind: param.kind,
         updater: match param.kind {
-            ParamKind::Weight => updater,
+            ParamKind::Weight | ParamKind::Gain => updater,
             ParamKind::Bias => of_biases,
             ParamKind::State => Updater::NoOp,
         },
         regularization: match param.kind {
             ParamKind::Weight => settings.regularization.unwrap_or(config.regularization),
             ParamKind::Bias => settings.bias_regularization.unwrap_or(config.bias_regularization),
-            ParamKind::State => Regularization::default(),
+            ParamKind::Gain | ParamKind::State => Regularization::default(),
         },
         state: Mutex::default(),
     }

@@ -18,8 +18,8 @@ fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
 }
 
 /// Shifts and scales each feature (axis 1) so that a batch has mean 0 and variance 1, then by `gamma` and `beta`, which
-/// are learnt. Outside of training by running means of both, which are kept as DL4J keeps them: `mean` and
-/// `log10stdev`.
+/// are learnt and never penalised. Outside of training by running means of both, which are kept as DL4J keeps them:
+/// `mean` and `log10stdev`.
 #[derive(Clone, Debug)]
 pub struct BatchNormalization {
     decay: f64,
@@ -77,8 +77,8 @@ impl Layer for BatchNormalization {
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
         let size = input.features();
         Ok(vec![
-            Param::bias("gamma", size, 1.0),
-            Param::bias("beta", size, 0.0),
+            Param::gain("gamma", size, 1.0),
+            Param::gain("beta", size, 0.0),
             Param::state("mean", size, 0.0),
             Param::state("log10stdev", size, 0.0),
         ])
@@ -149,7 +149,7 @@ impl Layer for LayerNormalization {
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
         let size = input.features();
-        Ok(vec![Param::bias("g", size, 1.0), Param::bias("b", size, 0.0)])
+        Ok(vec![Param::gain("g", size, 1.0), Param::bias("b", size, 0.0)])
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
