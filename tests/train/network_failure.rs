@@ -14,6 +14,7 @@ use ndgc::{CpuStorage, CustomOp1, DType, DebugMode, Device, Error, Layout, Resul
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
+use super::network_training::Folder;
 
 fn rows(mode: WorkspaceMode) -> (Network, DataSet) {
     let config = NetworkConfig::builder().data_type(DType::F64).seed(2).updater(Updater::adam(1e-2));
@@ -130,6 +131,35 @@ fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
                 assert!(scores[29] < scores[0], "{mode:?}: {scores:?}");
             }
         }
+    });
+}
+
+/// A step that finds room for what the updater keeps of one layer, and none for that of the next one.
+#[test]
+fn a_checkpoint_after_a_step_without_memory_is_whole() {
+    both(|| {
+        let folder = Folder::new("no-room");
+        let path = folder.0.join("model");
+        let config = NetworkConfig::builder().data_type(DType::F64).updater(Updater::adam(1e-2));
+        let config = config.training_workspace_mode(WorkspaceMode::None).input_type(InputType::feed_forward(128));
+        let config = config.layer(Dense::new(128)).layer(Dense::new(128)).layer(OutputLayer::new(128, Loss::Mse));
+        let batch = DataSet::new(numbers(&[2, 128]), numbers(&[2, 128])).unwrap();
+        let mut more = 0;
+        loop {
+            let mut net = config.clone().build().unwrap();
+            gc::collect();
+            let limit = Limit::set(Device::Cpu.memory().active + more);
+            let result = net.fit_batch(&batch);
+            drop(limit);
+            net.save(&path).unwrap();
+            let loaded = Network::load(&path, &Device::Cpu).unwrap();
+            assert_eq!(state(&loaded), state(&net), "with {more} more");
+            if result.is_ok() {
+                break;
+            }
+            more += 1 + more / 5;
+        }
+        assert!(more > 1 << 19, "{more}");
     });
 }
 

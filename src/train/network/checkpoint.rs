@@ -87,7 +87,11 @@ impl Network {
         let name = name.ok_or_else(|| file_error(index, "no name is left for the arrays"))?;
         let mut arrays: HashMap<String, Tensor> =
             self.params().map(|(name, var)| (name.to_owned(), var.as_tensor().clone())).collect();
-        arrays.extend(self.known_state());
+        let state = self.known_state();
+        // A part of it is what a step began that then found no memory: it has no numbers yet.
+        if state.len() == self.named().map(|(param, _)| param.updater.state().len()).sum::<usize>() {
+            arrays.extend(state);
+        }
         safetensors::save(&arrays, index.with_file_name(&name))?;
         // Before anything names them.
         sync(&index.with_file_name(&name))?;
