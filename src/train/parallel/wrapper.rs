@@ -373,7 +373,8 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         self.model().end_epoch()
     }
 
-    /// The model: what [`ParallelWrapper::fit`] made of it.
+    /// The model: what [`ParallelWrapper::fit`] made of it. While a thread has it, a second call, or one of
+    /// [`ParallelWrapper::replicas`], waits: on the same thread for ever, also within one statement.
     pub fn model(&self) -> MutexGuard<'_, M> {
         lock(&self.workers[0].model)
     }

@@ -16,6 +16,11 @@ type Make = dyn Fn(VarBuilder<'static>) -> Result<Module> + Send + Sync;
 /// with a builder of its own, and each variable that it asks for is a parameter of the layer. They begin as the module
 /// says, with random numbers of the common stream ([`Device::set_seed`]).
 ///
+/// Where layers compute again ([`WorkspaceMode::Separate`](crate::train::WorkspaceMode::Separate), and networks with a
+/// layer that has a way back of its own, as [`Lstm`](super::Lstm)), a module runs twice in a step: one that draws
+/// numbers, as [`Dropout`](ndgc::nn::Dropout), draws others on the way back, and running means move twice. Layers of
+/// their own do neither: [`DropoutLayer`](super::DropoutLayer), [`BatchNormalization`](super::BatchNormalization).
+///
 /// ```
 /// use ndgc::nn::{self, Module};
 /// use ndgc::train::{InputType, Loss, ModuleLayer, NetworkConfig, OutputLayer};
