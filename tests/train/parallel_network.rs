@@ -5,9 +5,9 @@ use std::thread;
 
 use ndgc::train::{
     Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, DropoutLayer, InferenceMode, InputType,
-    ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer,
-    ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType, TrainingListener, TrainingMode, Updater,
-    WeightInit, WorkspaceMode,
+    Layer, LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig,
+    OutputLayer, ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType, TrainingListener,
+    TrainingMode, Updater, WeightInit, WorkspaceMode,
 };
 use ndgc::{DType, Device, Result, Tensor, gc};
 
@@ -97,6 +97,25 @@ fn halves_are_shared_and_averaged_by_way_of_larger_numbers() {
             }
             let nothing = DataSet::new(of(0.), of(0.)).unwrap();
             assert_eq!(trained(40_000., TrainingMode::Averaging, &nothing), all(&built(40_000.)), "{dtype}");
+        }
+    });
+}
+
+/// A mean of three equal numbers may be another one.
+#[test]
+fn what_is_frozen_stays_whatever_workers_average() {
+    both(|| {
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let frozen = Dense::new(50).with(LayerSettings::new().updater(Updater::NoOp));
+            let config = NetworkConfig::builder().seed(3).input_type(InputType::feed_forward(4)).layer(frozen);
+            let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+            let of = |net: &Network, name: &str| net.param(name).unwrap().to_vec::<f32>().unwrap();
+            let before = ["0_W", "1_W"].map(|name| of(&net, name));
+            let mut wrapper = ParallelWrapper::builder(net).workers(3).training_mode(mode).build().unwrap();
+            wrapper.fit(batches(36, 4)).unwrap();
+            let net = wrapper.into_model().unwrap();
+            assert_eq!(of(&net, "0_W"), before[0], "{mode:?}");
+            assert_ne!(of(&net, "1_W"), before[1], "{mode:?}");
         }
     });
 }

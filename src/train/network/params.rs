@@ -6,6 +6,7 @@ use std::fmt::Write;
 use ndgc::{Error, Result, Tensor, Var};
 
 use super::super::place::called_here;
+use super::layer::ParamKind;
 use super::network::{Network, ParamInfo, Source};
 use super::updater::Updater;
 
@@ -30,6 +31,12 @@ impl Network {
     /// All parameters with their names.
     pub fn params(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.named().map(|(param, var)| (param.name.as_str(), var))
+    }
+
+    /// All but those that are frozen: an updater changes them, or their layer does.
+    pub(crate) fn changing_params(&self) -> impl Iterator<Item = (&str, &Var)> {
+        let all = self.named().filter(|(param, _)| param.kind == ParamKind::State || param.updater != Updater::NoOp);
+        all.map(|(param, var)| (param.name.as_str(), var))
     }
 
     /// A parameter by its name.

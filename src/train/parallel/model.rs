@@ -87,6 +87,15 @@ pub trait ParallelModel: Sized + Send + 'static {
     /// As [`Tensor::try_detach`].
     fn parameters(&self) -> Result<Vec<(String, Tensor)>>;
 
+    /// Those of [`ParallelModel::parameters`] that a step may change, in their order: the others, such as frozen ones,
+    /// are not averaged, since a mean of equal numbers may be another one. All unless the model says something else.
+    ///
+    /// # Errors
+    /// As [`ParallelModel::parameters`].
+    fn changing_parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        self.parameters()
+    }
+
     /// What the updater keeps between steps, zeros where it has not begun.
     ///
     /// # Errors

@@ -57,6 +57,10 @@ impl ParallelModel for Network {
         self.params().map(|(name, var)| Ok((name.to_owned(), same_bytes(var)?))).collect()
     }
 
+    fn changing_parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        self.changing_params().map(|(name, var)| Ok((name.to_owned(), same_bytes(var)?))).collect()
+    }
+
     fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
         // Parts of those of a manager would be that manager's, and stay.
         let all = Network::updater_state(self)?.into_iter();

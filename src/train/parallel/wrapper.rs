@@ -635,7 +635,7 @@ impl<M: ParallelModel> Worker<M> {
 
     /// Gives all replicas the mean of what each learned, and the same count of steps.
     fn average(&self, model: &mut M, group: &mut Joined) -> Result<()> {
-        let mut arrays: Vec<Tensor> = model.parameters()?.into_iter().map(|(_, array)| array).collect();
+        let mut arrays: Vec<Tensor> = model.changing_parameters()?.into_iter().map(|(_, array)| array).collect();
         if self.shared.settings.average_updaters {
             arrays.extend(model.updater_state()?.into_iter().map(|(_, array)| array));
         }
