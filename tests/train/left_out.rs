@@ -127,7 +127,7 @@ fn masked_examples_and_numbers_may_be_anything() {
     });
 }
 
-/// Of several inputs each has its own mask. What a manager of the user's has is that afterwards, and no array more.
+/// Of several inputs each has its own mask. What a manager of the user's has is those afterwards, and no array more.
 #[test]
 fn masked_steps_of_one_input_among_several_may_be_anything() {
     both(|| {
@@ -143,13 +143,13 @@ fn masked_steps_of_one_input_among_several_may_be_anything() {
                 let (mask, row) = (steps(), numbers(&[4, 2]));
                 let series = with(&numbers(&[4, 3, 5]), &mask.unsqueeze(1).unwrap(), number);
                 let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-                series.attach(&manager).unwrap();
+                [&series, &mask].into_iter().for_each(|array| array.attach(&manager).unwrap());
                 let masks = vec![None, Some(mask)];
                 let batch = MultiDataSet::with_masks(vec![row, series], vec![one_hot(&[4, 2])], masks, vec![]).unwrap();
                 let mut all = vec![net.fit_batch(&batch).unwrap(), net.fit_batch(&batch).unwrap()];
                 all.extend(values(&net.outputs(&batch.features, &batch.features_masks).unwrap()[0]));
                 all.extend(params(&net));
-                assert_eq!(manager.array_count(), 1, "nothing of a step is the manager's");
+                assert_eq!(manager.array_count(), 2, "nothing of a step is the manager's");
                 manager.close().unwrap();
                 all
             };

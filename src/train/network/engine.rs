@@ -155,12 +155,13 @@ impl Network {
         matches!(source, Source::Node(i) if self.nodes[*i].wants_grad)
     }
 
-    /// Runs what computes with parameters, outside of workspaces or within. Of a network that is charged to a manager
-    /// they are that manager's, and outside, with the switch off, so would be what is made of them, for as long as it
-    /// lives: it belongs to its handles.
-    fn for_handles<R>(&self, outside: bool, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Runs what computes with parameters, and with a mask if there is one, outside of workspaces or within. Parameters
+    /// of a network that is charged to a manager are that manager's, and a mask may be one's; outside, with the switch
+    /// off, so would be what is made of them, for as long as it lives: it belongs to its handles.
+    fn for_handles<R>(&self, outside: bool, mask: Option<&Tensor>, f: impl FnOnce() -> Result<R>) -> Result<R> {
         let outside = || outside || Workspace::debug_mode() == DebugMode::BypassEverything;
-        if self.payer.is_some() && outside() { called_at(Location::caller(), f) } else { f() }
+        let is_anyones = self.payer.is_some() || mask.is_some();
+        if is_anyones && outside() { called_at(Location::caller(), f) } else { f() }
     }
 
     /// What a node makes of its inputs, in the workspace of activations.
@@ -175,7 +176,7 @@ impl Network {
                 let pass = self.pass(i, run);
                 let x = pass.of_input().drop_out(inputs[0], node.dropout)?;
                 let outside = run.mgr.is_scoped_out(ArrayType::Activations);
-                let y = self.for_handles(outside, || layer.activate(&x, &pass));
+                let y = self.for_handles(outside, pass.mask, || layer.activate(&x, &pass));
                 y.map_err(|error| self.in_layer(i, error))?
             }
         };
@@ -213,7 +214,7 @@ impl Network {
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
         let outside = run.mgr.is_scoped_out(ArrayType::Activations);
-        let scores = self.for_handles(outside, || score(layer, &x, given, mask, &pass));
+        let scores = self.for_handles(outside, pass.mask, || score(layer, &x, given, mask, &pass));
         scores.map_err(|error| self.in_layer(i, error))?.ok_or_else(|| missing("loss"))
     }
 
@@ -269,7 +270,7 @@ impl Network {
     pub(super) fn penalties(&self) -> Result<f64> {
         no_grad(|| {
             let params = self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars));
-            self.for_handles(true, || params.map(|(param, var)| param.regularization.score(var)).sum())
+            self.for_handles(true, None, || params.map(|(param, var)| param.regularization.score(var)).sum())
         })
     }
 
@@ -373,7 +374,8 @@ impl Network {
             let pass = self.pass(i, run);
             let x = no_grad(|| pass.of_input().drop_out(inputs[0], node.dropout))?;
             let outside = run.mgr.is_scoped_out(ArrayType::ActivationGrad);
-            let back = no_grad(|| self.for_handles(outside, || layer.backprop_gradient(&x, epsilon, &pass)));
+            let go_back = || layer.backprop_gradient(&x, epsilon, &pass);
+            let back = no_grad(|| self.for_handles(outside, pass.mask, go_back));
             let back = back.map_err(|error| self.in_layer(i, error))?;
             let missing =
                 || Error::invalid("fit", "has_own_backprop() says that there are gradients, and there are none");
@@ -440,7 +442,7 @@ impl Network {
                     && let Some(own) = grad.take()
                 {
                     let penalised = || param.regularization.add_to(own, var)?.contiguous();
-                    *grad = Some(no_grad(|| self.for_handles(outside, penalised))?);
+                    *grad = Some(no_grad(|| self.for_handles(outside, None, penalised))?);
                 }
             }
         }
