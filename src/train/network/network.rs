@@ -663,8 +663,8 @@ impl Network {
 }
 
 /// Is told how training goes. Called outside of all workspaces of the network, so it may use the network: ask for
-/// outputs, evaluate, save a checkpoint. Between the segments of a series ([`NetworkConfig::tbptt_length`]) the state of
-/// recurrent layers is set aside: [`Network::rnn_time_step`] begins anew. Its errors end `fit`.
+/// outputs, evaluate, save a checkpoint. Between the segments of a series ([`NetworkConfig::tbptt_length`]) the state
+/// of recurrent layers is set aside: [`Network::rnn_time_step`] begins anew. Its errors end `fit`.
 ///
 /// ```
 /// use ndgc::train::{Network, TrainingListener};
