@@ -139,7 +139,12 @@ impl<R> Input<R> {
 
 impl<R: Read> Input<R> {
     fn fill(&mut self, bytes: &mut [u8], what: &str) -> Result<()> {
-        self.reader.read_exact(bytes).map_err(|error| self.fail(format!("{what} cannot be read: {error}")))?;
+        if let Err(error) = self.reader.read_exact(bytes) {
+            let error = self.fail(format!("{what} cannot be read: {error}"));
+            // How far the reader came is not known: the next seek goes, wherever that is.
+            self.at = u64::MAX;
+            return Err(error);
+        }
         self.at += bytes.len() as u64;
         Ok(())
     }

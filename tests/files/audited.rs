@@ -7,6 +7,7 @@ use ndgc::quantized::{GgmlDType, QMatMul, QTensor, ggml_file, gguf_file};
 use ndgc::{DType, Device, Error, NdManager, Tensor, safetensors};
 
 use crate::common::alone;
+use crate::files::support::Folder;
 
 fn ones(dims: &[usize]) -> Tensor {
     Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap()
@@ -178,5 +179,27 @@ fn pipes_are_refused_at_once_and_links_and_long_names_are_written() {
         ndgc::npy::write(&ones(&[2]), &long).unwrap();
         assert_eq!(ndgc::npy::read(&long, &Device::Cpu).unwrap().dims(), [2]);
         fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// As one that is written anew where it is: another process cuts it short, and then writes the rest.
+#[test]
+fn an_array_of_a_file_that_was_short_for_a_moment_is_read_from_its_begin() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.file("model.safetensors");
+        let of = |first: f32| Tensor::arange(first, first + 10., &Device::Cpu).unwrap();
+        let arrays = std::collections::HashMap::from([("a", of(0.)), ("b", of(100.))]);
+        safetensors::save(&arrays, &path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let file = safetensors::SafeTensorsFile::new(&path).unwrap();
+        // The header, and half of `a`.
+        fs::write(&path, &bytes[..bytes.len() - 60]).unwrap();
+        assert!(why(file.load("a", &Device::Cpu)).contains("cannot be read"));
+        fs::write(&path, &bytes).unwrap();
+        for name in ["a", "b", "a"] {
+            let (found, wanted) = (file.load(name, &Device::Cpu).unwrap(), &arrays[name]);
+            assert_eq!(found.to_vec1::<f32>().unwrap(), wanted.to_vec1::<f32>().unwrap(), "{name}");
+        }
     });
 }
