@@ -118,18 +118,19 @@ thread_local! {
 }
 
 impl Rings {
-    /// Gives up rings of threads that ended, the oldest first, until the others have no more than so many may take.
+    /// Gives up rings of threads that ended, the oldest first, until the others take no more than so many may.
     fn give_up(&mut self) {
         let is_ended = |ring: &Arc<SpinLock<Ring>>| Arc::strong_count(ring) == 1;
-        let mut records: usize = self.all.iter().filter(|&ring| is_ended(ring)).map(|ring| ring.with(Ring::len)).sum();
+        let mut taken: usize = self.all.iter().filter(|&ring| is_ended(ring)).map(|ring| ring.with(Ring::taken)).sum();
         let Rings { all, lost, cut } = self;
         all.retain(|ring| {
-            if records <= ENDED * Ring::most() || !is_ended(ring) {
+            if taken <= ENDED * Ring::most() || !is_ended(ring) {
                 return true;
             }
             ring.with(|ring| {
-                records -= ring.len();
-                *lost += ring.lost + ring.len() as u64;
+                // One more may have ended meanwhile.
+                taken = taken.saturating_sub(ring.taken());
+                *lost += ring.lost + ring.records.len() as u64;
                 *cut = (*cut).max(ring.records.back().map_or(ring.cut, |last| last.at));
             });
             false
@@ -144,8 +145,9 @@ impl Ring {
         RING.load(Ordering::Relaxed) / size_of::<Record>()
     }
 
-    fn len(&mut self) -> usize {
-        self.records.len()
+    /// The memory that it takes, in records: one of few has room for more, and one of none its place.
+    fn taken(&mut self) -> usize {
+        self.records.capacity().max(1)
     }
 
     fn push(&mut self, record: Record) {
@@ -483,6 +485,20 @@ mod tests {
         assert_eq!(rings.all.len(), ENDED + 1);
         let capacity = running.with(|ring| ring.records.capacity() * size_of::<Record>());
         assert!(rings.all[1].with(|ring| ring.records.capacity()) as u64 <= most && capacity <= RING_BYTES);
+    }
+
+    #[test]
+    fn rings_of_few_records_count_as_the_memory_that_they_take() {
+        let capacity = |ring: &Arc<SpinLock<Ring>>| ring.with(|ring| ring.records.capacity());
+        let (most, one) = (ENDED * Ring::most(), capacity(&ring_of(1)));
+        let many = most / one + 10;
+        let mut rings = Rings { all: (0..many).map(|_| ring_of(1)).collect(), lost: 0, cut: 0 };
+        rings.give_up();
+        let taken: usize = rings.all.iter().map(capacity).sum();
+        assert!(taken <= most && taken + one > most, "{taken} of {most} records");
+        assert_eq!(rings.lost, (many - rings.all.len()) as u64);
+        // Those of no record go too, where there may be none.
+        assert_eq!(Ring::default().taken(), 1);
     }
 
     #[test]
