@@ -521,7 +521,7 @@ impl NdManager {
 }
 
 thread_local! {
-    /// Whether this thread is closing a manager: what it runs of the user's then, in a drop, waits for no other closer.
+    /// Whether this thread is closing a manager: what of the user's it runs then, as in a drop, waits for no closer.
     static CLOSING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -547,6 +547,7 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
             manager.closed.set((by, site)).is_ok()
         })
     };
+    let outer = CLOSING.replace(true);
     for (_, manager) in &mine {
         trace::note_closed(manager.key(), manager.given_name(), manager.uuid());
     }
@@ -557,7 +558,6 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
             ending(inner, managers.len() - 1, &managers)
         });
     }
-    let outer = CLOSING.replace(true);
     let places = || mine.iter().filter_map(|(_, manager)| Some((manager, manager.place?)));
     for (_, place) in places() {
         place.id.shut();

@@ -1,6 +1,10 @@
 //! What ends with a manager: asked before its close, and said at it.
 
-use ndgc::{DType, Device, NdManager, gc, memory};
+use std::sync::{Arc, mpsc::channel};
+use std::thread;
+use std::time::Duration;
+
+use ndgc::{DType, Device, NdManager, Tensor, gc, memory};
 
 use crate::it::support::{alone, base, block, both, in_child, is_child, mask, switched};
 
@@ -113,4 +117,45 @@ fn a_close_says_what_ends_with_it_where_that_is_wanted() {
     }
     let text = String::from_utf8(in_child(test, &[("NDGC_LEAKS", "yes")]).stderr).unwrap();
     assert!(text.contains("ndgc: NDGC_LEAKS=yes is not understood; it may be on or off") || !cfg!(debug_assertions));
+}
+
+/// Memory of a test's own, whose end closes a manager.
+struct ClosingKeeper(NdManager);
+
+impl AsRef<[u8]> for ClosingKeeper {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for ClosingKeeper {
+    fn drop(&mut self) {
+        let _ = self.0.close();
+    }
+}
+
+#[test]
+fn what_ends_as_a_close_says_what_ends_with_it_may_close_the_same_managers() {
+    // Broken by: saying it before the thread is one that closes: the user's drop in between waits for the close that
+    // runs it.
+    alone(|| {
+        let before = memory::set_leak_reports(true);
+        let (ends, ended) = channel();
+        let closes = thread::spawn(move || {
+            let session = base(&Device::Cpu);
+            let managers = [session.clone(), session.child("batch").unwrap()];
+            // Of their handles, which go at once: they wait for the next call, which is the close.
+            let lent = managers.map(|manager| {
+                let keeper = Arc::new(ClosingKeeper(manager));
+                Tensor::from_shared(keeper, 0..16, DType::U8, 16, &Device::Cpu).unwrap()
+            });
+            drop(lent);
+            session.close().unwrap();
+            ends.send(session.is_open()).unwrap();
+        });
+        let waited = ended.recv_timeout(Duration::from_secs(20));
+        memory::set_leak_reports(before);
+        assert_eq!(waited, Ok(false), "the close waits for itself");
+        closes.join().unwrap();
+    });
 }
