@@ -525,7 +525,7 @@ fn a_series_goes_on_with_as_many_examples() {
             let last = net.rnn_time_step(&two.get_on_dim(2, 3).unwrap()).unwrap().to_vec2::<f64>().unwrap();
             let wanted = whole.get_on_dim(2, 3).unwrap().to_vec2::<f64>().unwrap();
             let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-14;
-            assert!(last.as_flattened().iter().zip(wanted.as_flattened()).all(near), "the series went on");
+            assert!(last.concat().iter().zip(&wanted.concat()).all(near), "the series went on");
             net.rnn_clear_previous_state();
             let begun = net.rnn_time_step(&three).unwrap().to_vec::<f64>().unwrap();
             assert_eq!(begun, net.output(&three).unwrap().to_vec::<f64>().unwrap());

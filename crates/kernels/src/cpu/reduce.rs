@@ -352,9 +352,9 @@ impl<T: Number, F: Folding<T>> Loop for InLanes<'_, T, F> {
     }
 }
 
-/// The folds of a row in lanes, each of every `LANES`th element in their order. A long one that does not begin with a line
-/// of the cache, as vectors of the heap that are arrays now, is read from its first whole line on: a wide vector that
-/// lies in two lines is read twice.
+/// The folds of a row in lanes, each of every `LANES`th element in their order. A long one that does not begin with a
+/// line of the cache, as vectors of the heap that are arrays now, is read from its first whole line on: a wide vector
+/// that lies in two lines is read twice.
 #[inline(always)]
 fn wide_lanes<T: Number, F: Folding<T>>(row: &[T]) -> [T; LANES] {
     let ahead = if row.len() >= ROW_LONG { row.as_ptr().align_offset(LINE) } else { 0 };
