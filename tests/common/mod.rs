@@ -8,6 +8,7 @@
 pub(crate) mod cuda;
 pub(crate) mod system;
 
+use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -148,6 +149,12 @@ pub(crate) fn is_child() -> bool {
 
 /// Runs one test of this binary again in a process of its own, with these variables set and no other of ndgc's.
 pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
+    let variables: Vec<_> = variables.iter().map(|&(name, value)| (name, OsStr::new(value))).collect();
+    in_child_with(test, &variables)
+}
+
+/// As [`in_child`]; what the variables are set to need be no text.
+pub(crate) fn in_child_with(test: &str, variables: &[(&str, &OsStr)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
     for (name, _) in std::env::vars_os() {

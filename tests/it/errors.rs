@@ -2,8 +2,10 @@
 //! and simulated devices are masked (`support::mask`); that sites are right is in `better.rs`, point 16.
 
 use ndgc::nn::{self, Mlp, Optimizer, SGD, VarBuilder};
-use ndgc::{Budget, DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
+use ndgc::{Budget, DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc, memory};
 
+#[cfg(unix)]
+use crate::common::in_child_with;
 use crate::it::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
 
 /// Compiler messages name the struct, and most programs are written with this name.
@@ -389,6 +391,21 @@ fn a_crash_report_that_cannot_be_written_is_told_of_once() {
     let told = String::from_utf8(in_child(test, &[("NDGC_CRASH_REPORT", &folder)]).stderr).unwrap();
     let wanted = format!("ndgc: no crash report can be written to {folder}: ");
     assert_eq!(told.matches(&wanted).count(), 1, "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn folders_of_the_environment_need_be_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = OsStr::from_bytes(b"/nowhere/\xff ");
+    if is_child() {
+        assert_eq!(memory::set_spill(None).unwrap().unwrap(), folder);
+        assert_eq!(memory::set_crash_report(None).unwrap(), folder);
+        return;
+    }
+    let test = "it::errors::folders_of_the_environment_need_be_no_text";
+    in_child_with(test, &[("NDGC_SPILL", folder), ("NDGC_CRASH_REPORT", folder)]);
 }
 
 #[test]

@@ -9,7 +9,10 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    env,
+    error::{Error, Result},
+};
 use crate::device::cuda::{
     checked::{self, CodeImage, Nvrtc},
     libraries,
@@ -65,18 +68,11 @@ pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&CodeImage)
 
 /// `NDGC_CACHE_DIR`, else the user's folder for caches; `off` for none.
 fn cache_folder() -> Option<PathBuf> {
-    if let Some(folder) = folder("NDGC_CACHE_DIR") {
+    if let Some(folder) = env::folder("NDGC_CACHE_DIR") {
         return (folder.as_os_str() != "off").then_some(folder);
     }
-    let base = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    let base = env::folder("XDG_CACHE_HOME").or_else(|| env::folder("HOME").map(|home| home.join(".cache")));
     base.map(|base| base.join("ndgc"))
-}
-
-/// A folder that a variable names: without blanks around it if it is text, which names of folders need not be.
-fn folder(variable: &str) -> Option<PathBuf> {
-    let value = std::env::var_os(variable)?;
-    let folder = value.to_str().map_or_else(|| PathBuf::from(&value), |text| PathBuf::from(text.trim()));
-    (!folder.as_os_str().is_empty()).then_some(folder)
 }
 
 /// The compiler library, wherever it lies.

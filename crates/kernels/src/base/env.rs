@@ -29,6 +29,14 @@ pub fn var(name: &str) -> Option<String> {
     (!value.is_empty()).then_some(value)
 }
 
+/// A folder that a variable names: without blanks around it if it is text, which names of folders need not be; `None`
+/// if it is not set or empty.
+pub fn folder(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name)?;
+    let folder = value.to_str().map_or_else(|| PathBuf::from(&value), |text| PathBuf::from(text.trim()));
+    (!folder.as_os_str().is_empty()).then_some(folder)
+}
+
 /// Says once which `NDGC*` variables mean nothing here: a misspelt one would be ignored in silence.
 pub fn warn_unknown_once() {
     static ONCE: Once = Once::new();
@@ -63,7 +71,7 @@ impl Folder {
     /// The folder, if there is one.
     pub fn get(&self) -> Option<PathBuf> {
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        set.get_or_insert_with(|| var(self.variable).map(PathBuf::from)).clone()
+        set.get_or_insert_with(|| folder(self.variable)).clone()
     }
 
     /// Sets it; returns the one before.
