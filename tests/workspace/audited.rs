@@ -1,12 +1,14 @@
 //! What a reader of the workspaces found: what a cycle has to do with graphs that keep nothing of it.
 
+use std::sync::Arc;
+
 use ndgc::nn::Prefetch;
 use ndgc::{
-    CpuStorage, CustomOp1, DType, Device, Layout, LearningPolicy, ResetPolicy, Result, Shape, SimConfig, Tensor, Var,
-    Workspace, WorkspaceConfig,
+    Budget, CpuStorage, CustomOp1, DType, DebugMode, Device, Layout, LearningPolicy, ResetPolicy, Result, Shape,
+    SimConfig, Tensor, Var, Workspace, WorkspaceConfig, memory,
 };
 
-use crate::workspace::support::{alone, basic, doubles, sum, values};
+use crate::workspace::support::{alone, basic, doubles, loop_over_time, refusal, sum, values};
 
 /// Its operand.
 struct Same;
@@ -80,5 +82,55 @@ fn zeros_that_fail_keep_no_bytes_of_a_plan() {
         }
         let plan = Workspace::find("STEP").unwrap().stats().plan.unwrap();
         assert_eq!((plan.requests, plan.alive), (3, 4096));
+    });
+}
+
+/// Memory of a test's own, whose end destroys a workspace of the thread.
+struct Destroying;
+
+impl AsRef<[u8]> for Destroying {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for Destroying {
+    fn drop(&mut self) {
+        Workspace::find("STEP").unwrap().destroy().unwrap();
+    }
+}
+
+#[test]
+fn no_cycle_begins_of_a_workspace_that_ends_with_what_the_call_reaps() {
+    // Broken by: asking whether it was destroyed before the user's drop runs, and not after it.
+    alone(|| {
+        let step = Workspace::for_current_thread("STEP", &basic().build().unwrap()).unwrap();
+        // It waits for the next call.
+        drop(Tensor::from_shared(Arc::new(Destroying), 0..16, DType::U8, 16, &Device::Cpu).unwrap());
+        let why = refusal(step.activate());
+        assert!(why.contains("it was destroyed"), "{why}");
+        assert!(!step.is_open() && Workspace::find("STEP").is_none());
+        assert_eq!(step.stats().size, 0);
+    });
+}
+
+#[test]
+fn a_workspace_that_ends_as_memory_for_its_block_is_looked_for_gets_none() {
+    // Broken by: another try after each step, whatever became of the workspace.
+    alone(|| {
+        Workspace::set_debug_mode(DebugMode::Disabled);
+        let step = Workspace::for_current_thread("STEP", &loop_over_time().build().unwrap()).unwrap();
+        let cycle = step.activate().unwrap();
+        drop(doubles(512));
+        cycle.leave();
+        step.set_budget(Budget::new().max_bytes(100)).unwrap();
+        let _ends = memory::on_pressure("ends it", 0, |_| {
+            let found = Workspace::find("STEP").unwrap();
+            found.set_budget(Budget::new()).unwrap();
+            found.destroy().unwrap();
+        });
+        let why = refusal(step.initialize());
+        assert!(why.contains("it was destroyed"), "{why}");
+        assert_eq!(step.stats().size, 0);
     });
 }

@@ -418,6 +418,8 @@ impl Workspace {
         self.check(call)?;
         let frame = call.named(with_context(|context| {
             reclaim::on_call(context);
+            // Again: what ended there may be the user's, and have destroyed it.
+            self.check(call)?;
             context.workspaces.enter(call.op, &self.arena)
         }))?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
@@ -521,7 +523,11 @@ impl Workspace {
         self.check_closed(call)?;
         call.named(with_context(|context| {
             let (arena, bytes) = (&*self.arena, self.arena.plan(|plan| plan.initialize().unwrap_or(0)));
-            make_block(context, (call.op, arena, bytes), &mut || arena.initialize())?;
+            make_block(context, (call.op, arena, bytes), &mut || {
+                // What gave memory back for it may have destroyed or entered it.
+                self.check_closed(call).map_err(NoBytes::Failed)?;
+                arena.initialize()
+            })?;
             if arena.passed_soft() {
                 relieve(context, arena);
             }
