@@ -264,7 +264,7 @@ pub(super) struct ZipEntry {
     pub(super) name: String,
     method: u16,
     crc: u32,
-    packed: u64,
+    pub(super) packed: u64,
     unpacked: u64,
     /// Of its local header.
     start: u64,

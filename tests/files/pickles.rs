@@ -161,6 +161,44 @@ fn programs_that_want_more_than_weights_are_refused() {
 }
 
 #[test]
+fn programs_whose_values_would_take_more_than_real_ones_do_are_refused() {
+    // Broken by: values of a thousand bytes from three or five bytes of a program.
+    if crate::common::ran_apart() {
+        return;
+    }
+    let _turn = turn();
+    let refused = |file: &[u8], why: &str| {
+        let error = pickle::decode(file, None, &Device::Cpu).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    let many = "makes more than a file of its size";
+    let storage = |key: &str| {
+        let key = [&b"X"[..], &(key.len() as u32).to_le_bytes(), key.as_bytes()].concat();
+        [&b"(X\x07\0\0\0storagectorch\nByteStorage\n"[..], &key, b"X\x03\0\0\0cpuK\x04t"].concat()
+    };
+    // Storages with a long key, each of three bytes.
+    let keys = [&b"\x80\x02"[..], &storage(&"k".repeat(1000)), b"q\0", &b"h\0Q".repeat(200_000), b"."].concat();
+    refused(&archive(&keys), many);
+    // Views with many axes, each of five bytes.
+    let function = b"ctorch._utils\n_rebuild_tensor_v2\nq\0";
+    let axes = [&b"("[..], &b"K\x01".repeat(64), b"tq\x01"].concat();
+    let call = [&b"("[..], &storage("0"), b"QK\0h\x01h\x01\x89}tq\x02"].concat();
+    let views = [&b"\x80\x02"[..], function, &axes, &call, &b"h\0h\x02R".repeat(300_000), b"."].concat();
+    refused(&archive(&views), many);
+    // Tensors whose entry has a long name, under names of their own.
+    let view = [&function[..], b"(", &storage("0"), b"QK\0K\x04\x85K\x01\x85\x89}tRq\0"].concat();
+    let names: Vec<u8> = (0..2000).flat_map(|n| format!("X\x04\0\0\0{n:04}h\0").into_bytes()).collect();
+    let program = [&b"\x80\x02}(X\x01\0\0\0w"[..], &view, &names, b"u."].concat();
+    refused(&archive_of(&[(&format!("{}/data.pkl", "f".repeat(60_000))[..], &program[..])]), many);
+    // One that says of itself that it is packed.
+    let mut packed = archive(&[0; 100_000]);
+    let entry = packed.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+    packed[entry + 10] = 8;
+    packed[entry + 24..entry + 28].copy_from_slice(&100_000_000u32.to_le_bytes());
+    refused(&packed, "would unpack to 100000000 bytes");
+}
+
+#[test]
 fn mapped_arrays_are_the_files_own_bytes_as_long_as_one_of_them_lives() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");

@@ -4,6 +4,7 @@
 //! # Invariants
 //! - Values lie in one list and refer to each other by number, so nothing is copied, nested or recursed into.
 //! - Each instruction makes a value or two at most: there are never more than twice as many as the program has bytes.
+//! - What the values take is counted, and there is room for so much: a few bytes make a value of a thousand.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -15,6 +16,9 @@ use crate::{DType, Result};
 const ARGUMENTS_MAX: usize = 64;
 /// As much for names.
 const NAME_BYTES_MAX: usize = 1000;
+
+/// What is said where memory ends before the room does.
+const NO_MEMORY: &str = "no memory for what the pickle makes";
 
 /// A value's place in the list.
 pub(super) type ValueId = u32;
@@ -36,6 +40,18 @@ pub(super) enum Value {
     Storage(Option<DType>, String, u64),
     /// A view of a storage.
     Tensor(StorageView),
+}
+
+impl Value {
+    /// Bytes that it has beside its own, when it is made.
+    fn bytes_beside(&self) -> usize {
+        match self {
+            Value::Text(text) | Value::Storage(_, text, _) => text.len(),
+            Value::Tuple(all) | Value::List(all) => size_of_val(&all[..]),
+            Value::Tensor(view) => size_of_val(&view.dims[..]) + size_of_val(&view.strides[..]),
+            _ => 0,
+        }
+    }
 }
 
 /// A view of a storage.
@@ -104,9 +120,36 @@ fn known(module: &str, name: &str) -> Option<Name> {
     })
 }
 
+/// Bytes that may still be made.
+#[derive(Debug)]
+pub(super) struct Room(pub(super) u64);
+
+impl Room {
+    /// Takes so many of them.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub(super) fn take<R>(&mut self, input: &Input<R>, bytes: usize) -> Result<()> {
+        let Some(left) = self.0.checked_sub(bytes as u64) else {
+            return Err(input.fail("the pickle makes more than a file of its size can want"));
+        };
+        self.0 = left;
+        Ok(())
+    }
+}
+
+/// What a program left: all values, which of them is the result, and what there was not.
+pub(super) struct Made<R> {
+    pub(super) values: Vec<Value>,
+    pub(super) top: ValueId,
+    pub(super) input: Input<R>,
+    pub(super) room: Room,
+}
+
 /// A program and what it has made so far.
 pub(super) struct Machine<R> {
     input: Input<R>,
+    room: Room,
     values: Vec<Value>,
     stack: Vec<ValueId>,
     /// Where the stack ended at each mark.
@@ -116,17 +159,17 @@ pub(super) struct Machine<R> {
 
 impl<R: Read> Machine<R> {
     /// The program is what comes next in the input, to its end or its stop.
-    pub(super) fn new(input: Input<R>) -> Self {
-        Machine { input, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }
+    pub(super) fn new(input: Input<R>, room: Room) -> Self {
+        Machine { input, room, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }
     }
 
-    /// Runs to the stop. All values, and which of them is the result.
-    pub(super) fn run(mut self) -> Result<(Vec<Value>, ValueId, Input<R>)> {
+    /// Runs to the stop.
+    pub(super) fn run(mut self) -> Result<Made<R>> {
         loop {
             let [code] = self.input.array("an instruction")?;
             if code == b'.' {
                 let top = self.pop()?;
-                return Ok((self.values, top, self.input));
+                return Ok(Made { values: self.values, top, input: self.input, room: self.room });
             }
             self.step(code)?;
         }
@@ -136,10 +179,27 @@ impl<R: Read> Machine<R> {
         Err(self.input.fail(why))
     }
 
-    fn push(&mut self, value: Value) {
-        // A program has fewer than 2^32 bytes, and each makes at most two values.
-        self.stack.push(self.values.len() as ValueId);
+    fn push(&mut self, value: Value) -> Result<()> {
+        self.room.take(&self.input, size_of::<Value>() + value.bytes_beside())?;
+        let Ok(id) = ValueId::try_from(self.values.len()) else { return self.fail("the pickle makes 2^32 values") };
+        self.values.try_reserve(1).map_err(|_| self.input.fail(NO_MEMORY))?;
         self.values.push(value);
+        self.put(id)
+    }
+
+    /// A value comes to the stack, perhaps once more.
+    fn put(&mut self, id: ValueId) -> Result<()> {
+        self.room.take(&self.input, size_of::<ValueId>())?;
+        self.stack.try_reserve(1).map_err(|_| self.input.fail(NO_MEMORY))?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<()> {
+        self.room.take(&self.input, size_of::<usize>())?;
+        self.marks.try_reserve(1).map_err(|_| self.input.fail(NO_MEMORY))?;
+        self.marks.push(self.stack.len());
+        Ok(())
     }
 
     fn pop(&mut self) -> Result<ValueId> {
@@ -151,10 +211,14 @@ impl<R: Read> Machine<R> {
     }
 
     fn since_mark(&mut self) -> Result<Vec<ValueId>> {
-        match self.marks.pop() {
-            Some(mark) if mark <= self.stack.len() => Ok(self.stack.split_off(mark)),
-            _ => self.fail("the pickle goes back to a mark that is not there"),
-        }
+        let Some(mark) = self.marks.pop().filter(|&mark| mark <= self.stack.len()) else {
+            return self.fail("the pickle goes back to a mark that is not there");
+        };
+        // No more room than they need, which `split_off` does not promise.
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.stack.len() - mark).map_err(|_| self.input.fail(NO_MEMORY))?;
+        all.extend(self.stack.drain(mark..));
+        Ok(all)
     }
 
     fn value(&self, id: ValueId) -> &Value {
@@ -164,10 +228,7 @@ impl<R: Read> Machine<R> {
     fn text(&mut self, bytes: u64) -> Result<()> {
         let text = String::from_utf8(self.input.bytes(bytes, "a text")?);
         match text {
-            Ok(text) => {
-                self.push(Value::Text(text));
-                Ok(())
-            }
+            Ok(text) => self.push(Value::Text(text)),
             Err(_) => self.fail("a text is not UTF-8"),
         }
     }
@@ -187,14 +248,10 @@ impl<R: Read> Machine<R> {
 
     fn name(&mut self, module: &str, name: &str) -> Result<()> {
         match known(module, name) {
-            Some(name) => {
-                self.push(Value::Name(name));
-                Ok(())
-            }
+            Some(name) => self.push(Value::Name(name)),
             // A dtype.
             None if module == "torch" && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) => {
-                self.push(Value::Other);
-                Ok(())
+                self.push(Value::Other)
             }
             None => self.fail(format!(
                 "the pickle wants `{}.{}`; a file of weights needs tensors, dicts, lists and numbers only: save a \
@@ -221,26 +278,23 @@ impl<R: Read> Machine<R> {
             0..=8 => Value::Int(bytes.iter().rev().fold(fill, |number, &byte| number << 8 | u64::from(byte)) as i64),
             _ => Value::Other,
         };
-        self.push(value);
-        Ok(())
+        self.push(value)
     }
 
     fn remember(&mut self, place: u64) -> Result<()> {
-        match self.stack.last() {
-            Some(&id) => {
-                self.memo.insert(place as u32, id);
-                Ok(())
-            }
-            None => self.fail("the pickle remembers a value that is not there"),
-        }
+        let Some(&id) = self.stack.last() else {
+            return self.fail("the pickle remembers a value that is not there");
+        };
+        // A table is half empty.
+        self.room.take(&self.input, 2 * size_of::<(u32, ValueId)>())?;
+        self.memo.try_reserve(1).map_err(|_| self.input.fail(NO_MEMORY))?;
+        self.memo.insert(place as u32, id);
+        Ok(())
     }
 
     fn recall(&mut self, place: u64) -> Result<()> {
         match self.memo.get(&(place as u32)) {
-            Some(&id) => {
-                self.stack.push(id);
-                Ok(())
-            }
+            Some(&id) => self.put(id),
             None => self.fail("the pickle recalls a value that it did not remember"),
         }
     }
@@ -249,14 +303,14 @@ impl<R: Read> Machine<R> {
         match code {
             0x80 => drop(self.number::<1>()?),
             0x95 => drop(self.number::<8>()?),
-            b'(' => self.marks.push(self.stack.len()),
-            b'N' => self.push(Value::Nothing),
-            0x88 => self.push(Value::Bool(true)),
-            0x89 => self.push(Value::Bool(false)),
-            b'K' => self.number::<1>().map(|n| self.push(Value::Int(n as i64)))?,
-            b'M' => self.number::<2>().map(|n| self.push(Value::Int(n as i64)))?,
-            b'J' => self.number::<4>().map(|n| self.push(Value::Int(i64::from(n as u32 as i32))))?,
-            b'G' => self.number::<8>().map(|_| self.push(Value::Other))?,
+            b'(' => self.mark()?,
+            b'N' => self.push(Value::Nothing)?,
+            0x88 => self.push(Value::Bool(true))?,
+            0x89 => self.push(Value::Bool(false))?,
+            b'K' => self.number::<1>().and_then(|n| self.push(Value::Int(n as i64)))?,
+            b'M' => self.number::<2>().and_then(|n| self.push(Value::Int(n as i64)))?,
+            b'J' => self.number::<4>().and_then(|n| self.push(Value::Int(i64::from(n as u32 as i32))))?,
+            b'G' => self.number::<8>().and_then(|_| self.push(Value::Other))?,
             0x8a => self.long()?,
             b'X' | b'T' => self.number::<4>().and_then(|bytes| self.text(bytes))?,
             0x8c | b'U' => self.number::<1>().and_then(|bytes| self.text(bytes))?,
@@ -285,8 +339,7 @@ impl<R: Read> Machine<R> {
 
     fn skip(&mut self, bytes: u64) -> Result<()> {
         self.input.bytes(bytes, "bytes")?;
-        self.push(Value::Other);
-        Ok(())
+        self.push(Value::Other)
     }
 
     fn name_on_the_stack(&mut self) -> Result<()> {
@@ -309,11 +362,11 @@ impl<R: Read> Machine<R> {
             Ok(all)
         };
         match code {
-            b')' => self.push(Value::Tuple(Vec::new())),
-            0x85..=0x87 => take(self, usize::from(code - 0x84)).map(|all| self.push(Value::Tuple(all)))?,
-            b't' => self.since_mark().map(|all| self.push(Value::Tuple(all)))?,
-            b']' | 0x8f => self.push(Value::List(Vec::new())),
-            b'}' => self.push(Value::Dict(Vec::new())),
+            b')' => self.push(Value::Tuple(Vec::new()))?,
+            0x85..=0x87 => take(self, usize::from(code - 0x84)).and_then(|all| self.push(Value::Tuple(all)))?,
+            b't' => self.since_mark().and_then(|all| self.push(Value::Tuple(all)))?,
+            b']' | 0x8f => self.push(Value::List(Vec::new()))?,
+            b'}' => self.push(Value::Dict(Vec::new()))?,
             b'a' => take(self, 1).and_then(|all| self.append(all))?,
             b'e' | 0x90 => self.since_mark().and_then(|all| self.append(all))?,
             b's' => take(self, 2).and_then(|all| self.insert(&all))?,
@@ -331,8 +384,12 @@ impl<R: Read> Machine<R> {
 
     fn append(&mut self, mut new: Vec<ValueId>) -> Result<()> {
         let to = self.last()?;
+        self.room.take(&self.input, size_of_val(&new[..]))?;
         match &mut self.values[to as usize] {
-            Value::List(all) => all.append(&mut new),
+            Value::List(all) => {
+                all.try_reserve(new.len()).map_err(|_| self.input.fail(NO_MEMORY))?;
+                all.append(&mut new);
+            }
             Value::Other => {}
             _ => return self.fail("the pickle appends to what is no list"),
         }
@@ -341,8 +398,12 @@ impl<R: Read> Machine<R> {
 
     fn insert(&mut self, new: &[ValueId]) -> Result<()> {
         let to = self.last()?;
+        self.room.take(&self.input, size_of_val(new))?;
         match &mut self.values[to as usize] {
-            Value::Dict(all) => all.extend(new.chunks_exact(2).map(|pair| (pair[0], pair[1]))),
+            Value::Dict(all) => {
+                all.try_reserve(new.len() / 2).map_err(|_| self.input.fail(NO_MEMORY))?;
+                all.extend(new.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+            }
             Value::Other => {}
             _ => return self.fail("the pickle puts keys into what is no dict"),
         }
@@ -369,10 +430,7 @@ impl<R: Read> Machine<R> {
             _ => None,
         };
         match storage {
-            Some(storage) => {
-                self.push(storage);
-                Ok(())
-            }
+            Some(storage) => self.push(storage),
             None => self.fail("a storage is not described by its type, key and number of elements"),
         }
     }
@@ -399,14 +457,12 @@ impl<R: Read> Machine<R> {
                     return self.fail("a tensor of a type is made by no function of tensors");
                 }
                 let (name, parts) = (*name, parts.clone());
-                return self.called(name, &parts);
+                self.called(name, &parts)
             }
             (Name::Dict, _) => self.push(Value::Dict(Vec::new())),
             (Name::List, []) => self.push(Value::List(Vec::new())),
-            (Name::List, [first, ..]) => self.stack.push(*first),
-            (Name::Parameter, [tensor, ..]) if matches!(self.value(*tensor), Value::Tensor(_)) => {
-                self.stack.push(*tensor);
-            }
+            (Name::List, [first, ..]) => self.put(*first),
+            (Name::Parameter, [tensor, ..]) if matches!(self.value(*tensor), Value::Tensor(_)) => self.put(*tensor),
             (Name::Tensor | Name::TypedTensor, &[storage, offset, sizes, strides, ref rest @ ..]) => {
                 let dtype = match (name, rest.get(2).map(|&id| self.value(id))) {
                     (Name::TypedTensor, Some(Value::Name(Name::DType(dtype)))) => Some(*dtype),
@@ -415,13 +471,12 @@ impl<R: Read> Machine<R> {
                 };
                 match self.view(storage, dtype, offset, [sizes, strides]) {
                     Some(view) => self.push(Value::Tensor(view)),
-                    None => return self.fail("a tensor is not described by a storage, an offset, sizes and strides"),
+                    None => self.fail("a tensor is not described by a storage, an offset, sizes and strides"),
                 }
             }
             (Name::Harmless, _) => self.push(Value::Other),
-            _ => return self.fail("the pickle calls a function with other arguments than it takes"),
+            _ => self.fail("the pickle calls a function with other arguments than it takes"),
         }
-        Ok(())
     }
 
     fn view(

@@ -14,7 +14,12 @@ use super::input::Input;
 use super::npz::{self, ZipEntry};
 use crate::base::heap;
 use crate::{DType, Device, Error, MAX_RANK, Place, Result, Shape, Tensor, Workspace};
-use machine::{Machine, Value};
+use machine::{Machine, Made, Room, Value};
+
+/// Bytes that a pickle may make of each byte that it has in the file, and those of small ones. What `torch.save` writes
+/// takes no more than two thirds of that, also of lists without a tensor.
+const MADE_PER_BYTE: u64 = 128;
+const MADE_FREE: u64 = 64 << 20;
 
 /// A tensor of a file, as its pickle describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +138,7 @@ impl TorchArchive {
         };
         let program = whole(input, pickle)?;
         let text = input.entry(&program[..], name, program.len() as u64);
-        let tensors = tensors(text, key, &folder)?;
+        let tensors = tensors(text, room_of(pickle), key, &folder)?;
         Ok(TorchArchive { tensors, entries, order })
     }
 
@@ -184,17 +189,26 @@ fn shaped(flat: &Tensor, info: &TensorInfo) -> Result<Tensor> {
     })
 }
 
+/// What may be made of an entry: of a packed one less than it could unpack to.
+fn room_of(entry: &ZipEntry) -> Room {
+    Room(entry.packed.saturating_mul(MADE_PER_BYTE).saturating_add(MADE_FREE))
+}
+
 /// An entry's bytes.
 fn whole<R: Read + Seek>(input: &mut Input<R>, entry: &ZipEntry) -> Result<Vec<u8>> {
     let mut content = npz::content(input, entry)?;
+    let (bytes, Room(most)) = (content.end(), room_of(entry));
+    if bytes > most {
+        return Err(content.fail(format!("it would unpack to {bytes} bytes; of its size, at most {most} are read")));
+    }
     let bytes = content.bytes(content.end(), "the entry")?;
     npz::finish(&mut content, entry)?;
     Ok(bytes)
 }
 
 /// The tensors that a pickle's dict has under texts.
-fn tensors<R: Read>(program: Input<R>, key: Option<&str>, folder: &str) -> Result<Vec<TensorInfo>> {
-    let (values, top, program) = Machine::new(program).run()?;
+fn tensors<R: Read>(program: Input<R>, room: Room, key: Option<&str>, folder: &str) -> Result<Vec<TensorInfo>> {
+    let Made { values, top, input: program, mut room } = Machine::new(program, room).run()?;
     let entries = |id: u32| match &values[id as usize] {
         Value::Dict(entries) => Some(entries),
         _ => None,
@@ -221,6 +235,9 @@ fn tensors<R: Read>(program: Input<R>, key: Option<&str>, folder: &str) -> Resul
         let Value::Storage(dtype, key, count) = &values[view.storage as usize] else {
             return Err(wrong("has no storage"));
         };
+        // Of one view there can be many, under names of a byte or two.
+        let beside = name.len() + folder.len() + key.len() + 2 * size_of::<usize>() * view.dims.len();
+        room.take(&program, size_of::<TensorInfo>() + beside)?;
         // Whoever says it: the storage, or its tensors, for which it is bytes.
         let (dtype, count) = match (dtype, view.dtype) {
             (Some(dtype), None) => (*dtype, *count),
