@@ -265,7 +265,7 @@ pub(super) struct ZipEntry {
     method: u16,
     crc: u32,
     pub(super) packed: u64,
-    unpacked: u64,
+    pub(super) unpacked: u64,
     /// Of its local header.
     start: u64,
 }

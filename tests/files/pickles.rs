@@ -191,11 +191,11 @@ fn programs_whose_values_would_take_more_than_real_ones_do_are_refused() {
     let program = [&b"\x80\x02}(X\x01\0\0\0w"[..], &view, &names, b"u."].concat();
     refused(&archive_of(&[(&format!("{}/data.pkl", "f".repeat(60_000))[..], &program[..])]), many);
     // One that says of itself that it is packed.
-    let mut packed = archive(&[0; 100_000]);
+    let mut packed = archive(&[0; 300_000]);
     let entry = packed.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
     packed[entry + 10] = 8;
-    packed[entry + 24..entry + 28].copy_from_slice(&100_000_000u32.to_le_bytes());
-    refused(&packed, "would unpack to 100000000 bytes");
+    packed[entry + 24..entry + 28].copy_from_slice(&280_000_000u32.to_le_bytes());
+    refused(&packed, "would unpack to 280000000 bytes");
 }
 
 #[test]

@@ -19,6 +19,8 @@ use machine::{Machine, Made, Room, Value};
 /// Bytes that a pickle may make of each byte that it has in the file, and those of small ones. What `torch.save` writes
 /// takes no more than two thirds of that, also of lists without a tensor.
 const MADE_PER_BYTE: u64 = 128;
+/// Bytes that one of a packed pickle counts as at most. It may stand for ten, of which real ones make less.
+const PACKED: u64 = 4;
 const MADE_FREE: u64 = 64 << 20;
 
 /// A tensor of a file, as its pickle describes it.
@@ -191,7 +193,8 @@ fn shaped(flat: &Tensor, info: &TensorInfo) -> Result<Tensor> {
 
 /// What may be made of an entry: of a packed one less than it could unpack to.
 fn room_of(entry: &ZipEntry) -> Room {
-    Room(entry.packed.saturating_mul(MADE_PER_BYTE).saturating_add(MADE_FREE))
+    let bytes = entry.unpacked.min(entry.packed.saturating_mul(PACKED));
+    Room(bytes.saturating_mul(MADE_PER_BYTE).saturating_add(MADE_FREE))
 }
 
 /// An entry's bytes.
