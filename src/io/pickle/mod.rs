@@ -19,9 +19,9 @@ use machine::{Machine, Made, Room, Value};
 /// Bytes that a pickle may make of each byte that it has in the file, and those of small ones. What `torch.save` writes
 /// takes no more than two thirds of that, also of lists without a tensor.
 const MADE_PER_BYTE: u64 = 128;
+const MADE_FREE: u64 = 64 << 20;
 /// Bytes that one of a packed pickle counts as at most. It may stand for ten, of which real ones make less.
 const PACKED: u64 = 4;
-const MADE_FREE: u64 = 64 << 20;
 
 /// A tensor of a file, as its pickle describes it.
 #[derive(Clone, Debug, PartialEq)]
