@@ -63,7 +63,7 @@ pub(crate) struct StorageCell {
     /// The slot of the array whose readers do not ask ([`GUARDED`]), plus 1; 0 if there is none. Another one's, or
     /// nobody's, when that array has ended.
     unasked: AtomicU32,
-    /// In-place changes so far.
+    /// In-place changes so far; from the last one of a storage on to the next multiple of [`CHANGES`] for the next.
     version: AtomicU64,
     /// Bytes of the buffer.
     bytes: AtomicU64,
@@ -100,6 +100,8 @@ const FREE: u32 = UNPLANNED;
 const MOVING: u32 = PLANNED - 1;
 /// In the marks of a cell: it stands in the trace.
 const TRACED: u32 = 1 << 31;
+/// Changes that the versions of one storage count.
+const CHANGES: u64 = 1 << 32;
 /// Any thread may use the bytes.
 const SHARED: u32 = 0;
 /// Somebody writes.
@@ -269,6 +271,10 @@ impl Storage {
         cell.users.store(alone(context), Ordering::Relaxed);
         // Relaxed: as above.
         cell.unasked.store(0, Ordering::Relaxed);
+        // Relaxed: as above. Who remembers a version sees that it was another storage's (`is_of_later`).
+        let before = cell.version.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        cell.version.store((before | (CHANGES - 1)).wrapping_add(1), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
         cell.buffer.with_mut(|b| unsafe { b.write(buffer()) });
@@ -570,7 +576,12 @@ pub(crate) fn is_charged_to(id: u32, payer: u32) -> bool {
     CELLS.get(id).marks.load(Ordering::Relaxed) & !TRACED == payer
 }
 
-/// In-place changes so far of the storage in a cell, and of those that were there before it.
+/// Whether a version is that of a storage which has the cell since the one with the other version ended.
+pub(crate) fn is_of_later(version: u64, before: u64) -> bool {
+    version / CHANGES != before / CHANGES
+}
+
+/// The version of the storage in a cell, or of the last one that was there.
 pub(crate) fn version_of(id: u32) -> u64 {
     // Acquire: as in `Storage::version`.
     CELLS.get(id).version.load(Ordering::Acquire)
