@@ -118,6 +118,10 @@ pub(super) fn linear_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, spacing:
                 let (left, right, across) = spacing.between(1, w, w_in);
                 for (line, by_line) in [(top, 1.0 - down), (bottom, down)] {
                     for (at, by) in [(left, 1.0 - across), (right, across)] {
+                        // As in `blend`: of an infinity it would be NaN.
+                        if by_line == 0.0 || by == 0.0 {
+                            continue;
+                        }
                         let to = &mut plane[line * w_in + at];
                         *to = to.add(g.mul(T::from_f64(by_line)).mul(T::from_f64(by)));
                     }
