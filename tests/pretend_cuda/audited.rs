@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use ndgc::{
-    Device, Error, Tensor,
+    DType, Device, Error, Tensor, Var,
     bench::{CudaConfig, cuda_device},
     gc,
 };
@@ -46,5 +46,16 @@ fn memory_of_others_is_no_part_of_a_section() {
         let Err(Error::Capture { what, .. }) = refused else { panic!("{refused:?}") };
         assert!(what.contains("memory of others"), "{what}");
         assert_eq!(double().unwrap().to_vec::<f32>().unwrap(), [2.; 64]);
+    });
+}
+
+#[test]
+fn a_mean_whose_next_window_lies_beyond_all_numbers_has_the_gradient_of_its_own() {
+    // Broken by: rounding up by the step, which wraps, so that an element behind the window has a share.
+    on_cuda(|device, _| {
+        let x = Var::ones((1, 1, 5), DType::F32, device).unwrap();
+        let y = x.avg_pool1d_with_stride(2, usize::MAX).unwrap();
+        let grads = y.sum_all().unwrap().backward().unwrap();
+        assert_eq!(grads.get(&x).unwrap().to_vec::<f32>().unwrap(), [0.5, 0.5, 0., 0., 0.]);
     });
 }

@@ -458,13 +458,15 @@ fn slide(
         return None;
     }
     let to_u64 = |sizes: [usize; 3]| sizes.map(|size| size as u64);
+    // From a single place nothing steps on: kernels need not count with a step that may be any number.
+    let stride = std::array::from_fn(|axis| if window.out[axis] == 1 { 1 } else { window.stride[axis] as u64 });
     let arguments = Arguments::Slide(Slide {
         count,
         channels: channels as u64,
         ins: to_u64([d, h, w]),
         outs: to_u64(window.out),
         size: to_u64(window.size),
-        stride: to_u64(window.stride),
+        stride,
         padding: to_u64(window.padding),
         dilation: to_u64(window.dilation),
         dst: address(dst),
