@@ -1,11 +1,12 @@
 //! What does not count, whatever is there: steps and examples that a mask leaves out, and batches without examples.
 
 use ndgc::train::{
-    Activation, Convolution2D, DataSet, Dense, Embedding, GlobalPooling, Gru, InputType, LastTimeStep, LayerConfig,
-    ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference,
-    ParallelWrapper, PoolingType, SelfAttention, SimpleRnn, TrainingListener, TrainingMode, Updater,
+    Activation, Convolution2D, DataSet, Dense, ElementWiseVertex, Embedding, GlobalPooling, Gru, InputType,
+    LastTimeStep, LayerConfig, ListDataIterator, ListDataSetIterator, Loss, Lstm, MergeVertex, MultiDataSet, Network,
+    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, PoolingType, SelfAttention, SimpleRnn,
+    TrainingListener, TrainingMode, Updater,
 };
-use ndgc::{DType, Device, NdManager, Result, Tensor, TensorExt};
+use ndgc::{DType, Device, Error, NdManager, Result, Tensor, TensorExt};
 
 use super::audited::{of, params, values};
 use super::both::both;
@@ -155,6 +156,103 @@ fn masked_steps_of_one_input_among_several_may_be_anything() {
             };
             let (found, wanted) = (learned(f64::NAN), learned(0.));
             assert!(found == wanted && found.iter().all(|number| number.is_finite()), "{mode:?}: {found:?}");
+        }
+    });
+}
+
+#[track_caller]
+fn near(ours: &[f64], wanted: &[f64], what: &str) {
+    let close = ours.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-12);
+    assert!(ours.len() == wanted.len() && close, "{what}: {ours:?}, and not {wanted:?}");
+}
+
+/// As in DL4J: a step is there if one of the series that meet has it, and all are if one of them has no mask. The mask
+/// of the first series held for all.
+#[test]
+fn a_step_that_one_of_several_series_has_is_there() {
+    both(|| {
+        let (first, second) = (of(&[1., 1., 0., 0., 1., 0.], &[2, 3]), of(&[1., 0., 1., 0., 1., 1.], &[2, 3]));
+        let (examples, either) = (of(&[1., 0.], &[2]), [1., 1., 1., 0., 1., 1.]);
+        let bytes = second.to_dtype(DType::U8).unwrap();
+        let cases = [
+            ([Some(&first), Some(&second)], either),
+            ([Some(&first), Some(&bytes)], either),
+            ([Some(&first), None], [1.; 6]),
+            ([None, Some(&second)], [1.; 6]),
+            ([Some(&first), Some(&first)], [1., 1., 0., 0., 1., 0.]),
+            ([Some(&examples), Some(&second)], either),
+        ];
+        for mode in MODES {
+            let config = config().training_workspace_mode(mode).inference_workspace_mode(mode);
+            let config = config.add_input("a", InputType::recurrent(3)).add_input("b", InputType::recurrent(3));
+            let joined = [
+                config.clone().add_vertex("both", MergeVertex, &["a", "b"]),
+                config.clone().add_vertex("both", ElementWiseVertex::Add, &["a", "b"]),
+                config.add_layer("rnn", Gru::new(3), &["b"]).add_vertex("both", MergeVertex, &["rnn", "a"]),
+            ];
+            for config in joined {
+                let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["both"]);
+                let net = config.set_outputs(&["out"]).build().unwrap();
+                let features = [numbers(&[2, 3, 3]), numbers(&[2, 3, 3])];
+                for (masks, wanted) in &cases {
+                    let y = net.outputs(&features, &masks.map(|mask| mask.cloned())).unwrap();
+                    // Probabilities, and 0 where nothing counts.
+                    near(&values(&y[0].sum(1).unwrap()), wanted, &format!("{mode:?}, {masks:?}"));
+                }
+                let longer = of(&[1.; 8], &[2, 4]);
+                let error = net.outputs(&features, &[Some(first.clone()), Some(longer)]).unwrap_err();
+                assert!(matches!(error, Error::ShapeMismatch { op: "mask", .. }), "{error}");
+            }
+        }
+        // Masks of the numbers of rows say nothing about other rows.
+        let config = config().add_input("a", InputType::feed_forward(3)).add_input("b", InputType::feed_forward(2));
+        let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["a", "b"]).set_outputs(&["out"]);
+        let masks = [Some(first), Some(of(&[1., 0., 1., 1.], &[2, 2]))];
+        config.build().unwrap().outputs(&[numbers(&[2, 3]), numbers(&[2, 2])], &masks).unwrap();
+    });
+}
+
+/// What a manager of the user's has is the masks afterwards, and no array more.
+#[test]
+fn series_that_meet_are_learned_as_one_with_the_mask_of_both() {
+    both(|| {
+        let second = [0., 1., 1., 1., 1., 1., 0., 0., 1., 0., 0., 0., 1., 1., 1., 0., 1., 1., 1., 0.];
+        let (first, second) = (steps(), of(&second, &[4, 5]));
+        let either = [1., 1., 1., 1., 1., 1., 1., 1., 1., 0., 1., 0., 1., 1., 1., 0., 1., 1., 1., 1.];
+        let either = of(&either, &[4, 5]);
+        let [a, b] = [(&first, 1.), (&second, -0.5)].map(|(mask, factor)| {
+            let array = numbers(&[4, 3, 5]).affine(factor, 0.1).unwrap();
+            with(&array, &mask.unsqueeze(1).unwrap(), 0.)
+        });
+        let sum = a.add(&b).unwrap();
+        for mode in MODES {
+            let learned = |config: NetworkConfig, features: Vec<Tensor>, masks: Vec<Tensor>| {
+                let config = config.add_layer("rnn", Lstm::new(4), &["sum"]);
+                let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["rnn"]);
+                let mut net = config.set_outputs(&["out"]).build().unwrap();
+                let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+                // Copies, which end with the manager.
+                let masks: Vec<Tensor> = masks.iter().map(|mask| mask.copy().unwrap()).collect();
+                masks.iter().for_each(|mask| mask.attach(&manager).unwrap());
+                let (count, masks) = (masks.len(), masks.into_iter().map(Some).collect());
+                let batch = MultiDataSet::with_masks(features, vec![one_hot(&[4, 2, 5])], masks, vec![]).unwrap();
+                let mut all = vec![net.fit_batch(&batch).unwrap(), net.fit_batch(&batch).unwrap()];
+                all.push(net.score_batch(&batch, false).unwrap());
+                all.push(net.evaluate(ListDataIterator::new(vec![batch.clone()])).unwrap().rows() as f64);
+                all.push(net.compute_gradient_and_score(&batch).unwrap().1);
+                all.extend(params(&net));
+                assert_eq!(manager.array_count(), count, "nothing of a step is the manager's");
+                manager.close().unwrap();
+                all
+            };
+            let config = config().training_workspace_mode(mode).inference_workspace_mode(mode);
+            let two = config.clone().add_input("a", InputType::recurrent(3)).add_input("b", InputType::recurrent(3));
+            let two = two.add_vertex("sum", ElementWiseVertex::Add, &["a", "b"]);
+            let found = learned(two, vec![a.clone(), b.clone()], vec![first.clone(), second.clone()]);
+            let one = config.add_input("sum", InputType::recurrent(3));
+            let wanted = learned(one, vec![sum.clone()], vec![either.clone()]);
+            near(&found, &wanted, &format!("{mode:?}"));
+            assert_eq!(found[3], 17., "steps that count");
         }
     });
 }

@@ -11,7 +11,8 @@ use std::sync::PoisonError;
 use ndgc::{DebugMode, Error, Result, Tensor, Var, Workspace, called_at, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
-use super::layer::{Backprop, InputType, Layer, ParamKind, Pass};
+use super::layer::{Backprop, Layer, ParamKind, Pass};
+use super::masks::Masks;
 use super::network::{Network, Node, Op, Source};
 use super::regularization::number;
 use super::scratch::{Few, List, Slots};
@@ -81,7 +82,7 @@ impl Examples for MultiDataSet {
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) features: &'a [Tensor],
-    pub(super) masks: &'a [Option<Tensor>],
+    pub(super) masks: Masks<'a>,
     pub(super) mgr: &'a LayerWorkspaceMgr,
     pub(super) training: bool,
     /// Whether layers compute again what they did before.
@@ -98,42 +99,6 @@ pub(super) struct Labels<'a> {
 }
 
 impl Network {
-    /// Which mask belongs to the results of each node: that of its first input, as long as there are steps; of a series
-    /// the first input that is one.
-    pub(super) fn mask_of<'a>(&self, mut source: Source, run: &Run<'a>) -> Option<&'a Tensor> {
-        loop {
-            match source {
-                Source::Input(i) => return run.masks.get(i)?.as_ref(),
-                Source::Node(i) if self.nodes[i].op.layer().is_some_and(|layer| layer.ends_mask()) => return None,
-                Source::Node(i) => {
-                    let node = &self.nodes[i];
-                    let series = node.inputs.iter().find(|&&input| is_series(self.type_of(input)));
-                    source = *series.filter(|_| is_series(node.output)).or(node.inputs.first())?;
-                }
-            }
-        }
-    }
-
-    /// What an input of a node is like.
-    fn type_of(&self, source: Source) -> InputType {
-        match source {
-            Source::Input(i) => self.config.inputs[i].1,
-            Source::Node(i) => self.nodes[i].output,
-        }
-    }
-
-    /// Which mask labels have: without one of their own, those of series count where features do.
-    pub(super) fn labels_mask<'a>(
-        &self,
-        output: usize,
-        own: &'a [Option<Tensor>],
-        run: &Run<'a>,
-    ) -> Option<&'a Tensor> {
-        let node = &self.nodes[self.outputs[output]];
-        let of_features = || self.mask_of(node.inputs[0], run).filter(|_| is_series(node.output));
-        own.get(output).and_then(Option::as_ref).or_else(of_features)
-    }
-
     /// What a layer is told.
     fn pass<'a>(&'a self, i: usize, run: &Run<'a>) -> Pass<'a> {
         let node = &self.nodes[i];
@@ -141,7 +106,7 @@ impl Network {
             params: &node.vars,
             training: run.training,
             again: run.again,
-            mask: self.mask_of(node.inputs[0], run),
+            mask: self.mask_of(node.inputs[0], run.masks),
             mgr: run.mgr,
             stream: scattered(self.config.seed, [self.rank << 32 | i as u64, self.iteration]),
             memory: run.carries.then_some(&node.memory),
@@ -210,7 +175,7 @@ impl Network {
         };
         let layer = node.op.layer().ok_or_else(|| missing("loss"))?;
         let given = labels.labels.get(output).ok_or_else(|| missing("labels"))?;
-        let mask = self.labels_mask(output, labels.masks, run);
+        let mask = self.labels_mask(output, labels.masks, run.masks);
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
         let outside = run.mgr.is_scoped_out(ArrayType::Activations);
@@ -474,10 +439,6 @@ struct Back<'a> {
     i: usize,
     inputs: Few<&'a Tensor>,
     epsilon: Option<Tensor>,
-}
-
-fn is_series(form: InputType) -> bool {
-    matches!(form, InputType::Recurrent { .. })
 }
 
 fn node_of(source: Source) -> usize {

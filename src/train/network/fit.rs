@@ -10,6 +10,7 @@ use super::super::data::{DataIterator, DataSet};
 use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run};
 use super::layer::InputType;
+use super::masks::Masks;
 use super::network::{Network, ParamInfo, TrainingListener};
 use super::scratch::Slots;
 use super::workspaces::ArrayType;
@@ -94,13 +95,15 @@ impl Network {
     ) -> Result<f64> {
         let mgr = &self.training;
         let features = self.prepared(features, feature_masks, mgr)?;
-        let run = Run { features: &features, masks: feature_masks, mgr, training: true, again: false, carries };
+        let met = self.met(feature_masks)?;
+        let masks = Masks { given: feature_masks, met: &met };
+        let run = Run { features: &features, masks, mgr, training: true, again: false, carries };
         let labels = Labels { labels, masks: label_masks };
         let penalties = self.penalties()?;
         let step = mgr.enter(ArrayType::Activations)?;
         let (score, mut gradients) = self.gradients(&labels, &run)?;
         self.update(&mut gradients)?;
-        drop((gradients, step, features));
+        drop((gradients, step, features, met));
         (self.score, self.iteration) = (score + penalties, self.iteration.saturating_add(1));
         // Of the segments of a series: a listener that asks step by step has a series of its own.
         let is_heard = carries && !self.listeners_mut().is_empty();
@@ -204,8 +207,10 @@ impl Network {
         batch: &B,
         again: bool,
     ) -> Result<(Vec<(String, Tensor)>, f64)> {
-        let (masks, mgr) = (batch.features_masks(), &self.training);
-        let features = self.prepared(batch.features(), masks, mgr)?;
+        let (given, mgr) = (batch.features_masks(), &self.training);
+        let features = self.prepared(batch.features(), given, mgr)?;
+        let met = self.met(given)?;
+        let masks = Masks { given, met: &met };
         let run = Run { features: &features, masks, mgr, training: true, again, carries: false };
         let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
         // What layers keep of the way forward is the network's.

@@ -13,6 +13,7 @@ use super::engine::{Examples, Labels, Run, Scored};
 use super::layer::Layer;
 use super::layers::beyond_probabilities;
 use super::loss::mean_of;
+use super::masks::Masks;
 use super::network::{Network, Source};
 use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
@@ -80,7 +81,7 @@ impl Network {
     pub fn output_in(&self, features: &Tensor, workspace: &Workspace) -> Result<Tensor> {
         let outputs = no_grad(|| {
             let features = self.prepared(std::slice::from_ref(features), &[], &self.inference)?;
-            self.infer(&self.inferring(&features, &[], false), OutputPlace::In(workspace), false)
+            self.infer(&self.inferring(&features, Masks::default(), false), OutputPlace::In(workspace), false)
         });
         one(called_here(outputs)?)
     }
@@ -111,6 +112,8 @@ impl Network {
     pub fn outputs(&self, features: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         called_here(no_grad(|| {
             let features = self.prepared(features, masks, &self.inference)?;
+            let met = self.met(masks)?;
+            let masks = Masks { given: masks, met: &met };
             self.infer(&self.inferring(&features, masks, false), OutputPlace::Detached, false)
         }))
     }
@@ -136,7 +139,7 @@ impl Network {
         called_here(no_grad(|| {
             let features = self.prepared(features, &[], &self.inference)?;
             let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
-            let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
+            let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, Masks::default(), false) };
             self.infer(&run, OutputPlace::Detached, true)
         }))
     }
@@ -169,7 +172,7 @@ impl Network {
         let mut before = self.memories();
         let outputs = no_grad(|| {
             let features = self.prepared(&[series], &[], &self.inference)?;
-            self.infer(&self.inferring(&features, &[], true), OutputPlace::Detached, false)
+            self.infer(&self.inferring(&features, Masks::default(), true), OutputPlace::Detached, false)
         });
         let y = outputs.and_then(one);
         if y.is_err() {
@@ -187,12 +190,7 @@ impl Network {
         }
     }
 
-    pub(super) fn inferring<'a>(
-        &'a self,
-        features: &'a [Tensor],
-        masks: &'a [Option<Tensor>],
-        carries: bool,
-    ) -> Run<'a> {
+    pub(super) fn inferring<'a>(&'a self, features: &'a [Tensor], masks: Masks<'a>, carries: bool) -> Run<'a> {
         Run { features, masks, mgr: &self.inference, training: false, again: false, carries }
     }
 
@@ -320,8 +318,10 @@ impl Network {
     ) -> Result<Vec<R>> {
         no_grad(|| {
             let mgr = &self.inference;
-            let masks = batch.features_masks();
-            let features = self.prepared(batch.features(), masks, mgr)?;
+            let given = batch.features_masks();
+            let features = self.prepared(batch.features(), given, mgr)?;
+            let met = self.met(given)?;
+            let masks = Masks { given, met: &met };
             // All that the losses need lives side by side.
             let name = mgr.workspace_name(ArrayType::Input);
             let single = match (name, mgr.configuration(ArrayType::Input)) {
@@ -386,9 +386,10 @@ impl Network {
             let batch = batch?;
             let _batch = place.enter(ArrayType::Activations)?;
             let open = place.workspace_name(ArrayType::Activations).and_then(Workspace::find);
-            let masks = batch.features_masks();
-            let features = self.prepared(batch.features(), masks, &self.inference).map_err(|error| error.at(site))?;
-            let run = self.inferring(&features, masks, false);
+            let given = batch.features_masks();
+            let features = self.prepared(batch.features(), given, &self.inference).map_err(|error| error.at(site))?;
+            let met = self.met(given).map_err(|error| error.at(site))?;
+            let run = self.inferring(&features, Masks { given, met: &met }, false);
             let to = open.as_ref().filter(|space| space.is_open()).map_or(OutputPlace::Detached, OutputPlace::In);
             let outputs = no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?;
             // What is looked at by evaluations is not the workspace's affair.
@@ -427,7 +428,8 @@ impl Network {
         evaluations: &mut [&mut dyn IEvaluation],
     ) -> Result<()> {
         self.for_each_output(batches, |batch, output| {
-            let labels = self.labels_of(batch, 0)?;
+            let (labels, mask) = self.labels_of(batch, 0)?;
+            let labels = (labels, mask.as_ref());
             evaluations.iter_mut().try_for_each(|evaluation| look(&mut **evaluation, batch, labels, output))
         })
     }
@@ -450,20 +452,23 @@ impl Network {
         }
         self.for_all_outputs(batches, |batch, outputs| {
             evaluations.iter_mut().try_for_each(|(output, evaluation)| {
-                look(&mut **evaluation, batch, self.labels_of(batch, *output)?, &outputs[*output])
+                let (labels, mask) = self.labels_of(batch, *output)?;
+                look(&mut **evaluation, batch, (labels, mask.as_ref()), &outputs[*output])
             })
         })
     }
 
     /// The labels of an output, and the mask that training has for them.
-    fn labels_of<'b, B: Examples>(&'b self, batch: &'b B, output: usize) -> Result<(&'b Tensor, Option<&'b Tensor>)> {
+    fn labels_of<'b, B: Examples>(&self, batch: &'b B, output: usize) -> Result<(&'b Tensor, Option<Tensor>)> {
         let missing = || {
             let expected = "an array for each output that is evaluated";
             Error::argument("do_evaluation", "labels", batch.labels().len(), expected)
         };
         let labels = batch.labels().get(output).ok_or_else(missing)?;
-        let run = self.inferring(batch.features(), batch.features_masks(), false);
-        Ok((labels, self.labels_mask(output, batch.labels_masks(), &run)))
+        let given = batch.features_masks();
+        let met = self.met(given)?;
+        let mask = self.labels_mask(output, batch.labels_masks(), Masks { given, met: &met }).cloned();
+        Ok((labels, mask))
     }
 
     /// The classification of all batches: DL4J's `evaluate`.

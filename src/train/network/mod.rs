@@ -19,6 +19,7 @@ mod layer;
 mod layers;
 mod listener;
 mod loss;
+mod masks;
 #[allow(clippy::module_inception)] // it is what the folder is about
 mod network;
 mod params;

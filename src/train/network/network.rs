@@ -54,6 +54,8 @@ pub struct Network {
     pub(super) nodes: Vec<Node>,
     /// The nodes whose results are asked for.
     pub(super) outputs: Vec<usize>,
+    /// Inputs whose masks meet in what a node makes, and whether that is a series.
+    pub(super) meeting: Vec<(Vec<usize>, bool)>,
     /// Whether each node has the one before as its only input.
     pub(super) is_chain: bool,
     pub(super) training: LayerWorkspaceMgr,
@@ -81,6 +83,8 @@ pub(super) struct Node {
     pub(super) name: String,
     pub(super) op: Op,
     pub(super) inputs: Vec<Source>,
+    /// The inputs of the network whose masks say what of its result is there; none if all is.
+    pub(super) masked_by: Vec<usize>,
     pub(super) output: InputType,
     pub(super) vars: Vec<Var>,
     pub(super) params: Vec<ParamInfo>,
@@ -255,6 +259,7 @@ impl Network {
             config,
             nodes,
             outputs,
+            meeting: Vec::new(),
             is_chain,
             training: none.clone(),
             again: none.clone(),
@@ -268,6 +273,7 @@ impl Network {
             turn: Mutex::default(),
             listeners: Mutex::default(),
         };
+        network.find_masks();
         network.place()?;
         network.name_params()?;
         Ok(network)
@@ -437,6 +443,7 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
         memory: Mutex::default(),
         cache: Mutex::default(),
         inputs,
+        masked_by: Vec::new(),
     })
 }
 
