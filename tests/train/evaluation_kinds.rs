@@ -245,6 +245,43 @@ fn what_does_not_fit_is_refused_and_nothing_is_counted() {
     });
 }
 
+/// As many numbers are not enough: those of `[t, n]` came out at other steps.
+fn masks_of_other_shapes<K: Kind>(_: ()) {
+    let of = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+    let (rows, series) = (one_hot(&[6, 3]).to_dtype(DType::F32).unwrap(), one_hot(&[4, 3, 5]));
+    let images = series.reshape((4, 3, 5, 1)).unwrap();
+    let turned = series.permute((0, 2, 1)).unwrap();
+    for dims in [&[6usize][..], &[6, 1]] {
+        K::fresh().eval(&rows, &rows, Some(&of(dims))).unwrap();
+    }
+    for dims in [&[4usize, 5][..], &[4, 1, 5], &[4], &[4, 1], &[4, 1, 1]] {
+        K::fresh().eval(&series, &series, Some(&of(dims))).unwrap();
+    }
+    for dims in [&[4usize, 5, 1][..], &[4, 1, 5, 1], &[4], &[4, 1], &[4, 1, 1, 1]] {
+        K::fresh().eval(&images, &images, Some(&of(dims))).unwrap();
+    }
+    let wrong: [(&Tensor, &[&[usize]]); 3] = [
+        (&rows, &[&[1, 6], &[2, 3], &[3, 6], &[18], &[5]]),
+        (&series, &[&[5, 4], &[20], &[20, 1], &[1, 4], &[2, 2], &[5, 1, 4], &[4, 5, 3], &[60], &[5]]),
+        (&turned, &[&[4, 5], &[4, 1, 5], &[4, 3, 5]]),
+    ];
+    for (array, shapes) in wrong {
+        for dims in shapes {
+            let mut one = K::fresh();
+            let before = one.to_json();
+            let error = one.eval(array, array, Some(&of(dims))).unwrap_err();
+            assert!(matches!(error, Error::ShapeMismatch { .. }), "{dims:?} of {:?}: {error}", array.dims());
+            assert_names_its_line(&error);
+            assert_eq!(one.to_json(), before, "nothing was counted");
+        }
+    }
+}
+
+#[test]
+fn a_mask_of_another_shape_is_refused_however_many_numbers_it_has() {
+    both(|| each_kind!(masks_of_other_shapes(())));
+}
+
 #[test]
 fn pictures_are_whole_svg() {
     both(|| {

@@ -13,8 +13,9 @@
 //! predictions; numbers of any type without the axis of the columns, or with 1 there, are indices of classes, but for
 //! [`RegressionEvaluation`].
 //!
-//! A mask has a number for a row, for an example, or, where outputs are looked at one by one, for each output. What has
-//! 0 there is left out, whatever it is.
+//! A mask has a number for a row (`[n]` or `[n, 1]`, of series `[n, t]` or `[n, 1, t]`), for an example (`[n]` or
+//! `[n, 1]`), or, where outputs are looked at one by one, for each output (the shape of the predictions). What has 0
+//! there is left out, whatever it is.
 
 mod binary;
 mod calibration;

@@ -49,7 +49,7 @@ impl Rows {
         }
         // They are along the first axis, unless the columns are.
         let examples = dims[usize::from(axis == 0)];
-        let mask = mask.map(|mask| Mask::new(op, mask, predictions, [outer * inner, examples])).transpose()?;
+        let mask = mask.map(|mask| Mask::new(op, mask, predictions, axis, [outer * inner, examples])).transpose()?;
         let given = numbers(op, labels)?;
         // Of one column, that is it.
         let are_classes = one_each && columns > 1;
@@ -131,16 +131,23 @@ impl Rows {
 }
 
 impl Mask {
-    fn new(op: &'static str, mask: &Tensor, predictions: &Tensor, [rows, examples]: [usize; 2]) -> Result<Self> {
-        let count = mask.elem_count();
-        let rows = if count == rows {
+    fn new(
+        op: &'static str,
+        mask: &Tensor,
+        predictions: &Tensor,
+        axis: usize,
+        [rows, examples]: [usize; 2],
+    ) -> Result<Self> {
+        let (own, dims) = (mask.dims(), predictions.dims());
+        let rows = if one_each(own, dims, axis) {
             Some(1)
-        } else if mask.dims() == predictions.dims() {
+        } else if own == dims {
             None
-        } else if count == examples && examples > 0 {
-            Some(rows / examples)
+        } else if own.first() == Some(&examples) && own[1..].iter().all(|&size| size == 1) {
+            Some((rows / examples.max(1)).max(1))
         } else {
-            let why = "a mask has a number for each row, each example or each output";
+            let why = "a mask has a number for each row ([n] or [n, 1], of series [n, t] or [n, 1, t]), for each \
+                       example ([n] or [n, 1]) or for each output (the shape of the predictions)";
             return Err(shapes(op, mask, predictions, why));
         };
         Ok(Mask { values: numbers(op, mask)?, rows })
