@@ -183,6 +183,7 @@ fn nothing_of_a_configuration_is_lost() {
         all.extend(normalizations().map(|normalization| base().gradient_normalization(normalization, 0.1)));
         all.extend(MODES.map(|mode| base().training_workspace_mode(mode).inference_workspace_mode(mode)));
         all.push(base().layer(Embedding::sequence(5, 2)).layer(GlobalPooling(PoolingType::Sum)));
+        all.extend([1, 1 << 31, usize::MAX].map(|steps| base().tbptt_length(steps)));
         for vertex in [ElementWiseVertex::Add, ElementWiseVertex::Product, ElementWiseVertex::Average] {
             all.push(base().add_vertex("v", vertex, &["input", "input"]).add_vertex(
                 "m",

@@ -120,6 +120,8 @@ impl Json for NetworkConfig {
             let why = format!("`format` is {format:?}; it must be {FORMAT:?}");
             return Err(Error::file(None, None, why));
         }
+        // No array's size: any number of steps may be in a segment, those that no series has too.
+        let tbptt = fields.take::<Option<u64>>("tbptt_length")?;
         let config = NetworkConfig {
             seed: fields.take("seed")?,
             updater: fields.take("updater")?,
@@ -132,7 +134,7 @@ impl Json for NetworkConfig {
             device: Device::Cpu,
             training_mode: fields.take("training_workspace_mode")?,
             inference_mode: fields.take("inference_workspace_mode")?,
-            tbptt: fields.take("tbptt_length")?,
+            tbptt: tbptt.map(|steps| usize::try_from(steps).unwrap_or(usize::MAX)),
             validate: fields.take("validate_workspaces")?,
             inputs: fields.take("inputs")?,
             nodes: fields.take("nodes")?,
