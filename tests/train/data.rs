@@ -223,6 +223,11 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
             ("1,2\n", CsvLabels::Class { column: usize::MAX, classes: 3 }, "labels are looked for in column"),
             ("\u{fffd},2\n", CsvLabels::None, "no number"),
             ("1,2\n\u{feff}3,4\n", CsvLabels::None, "no number"),
+            // As many columns in each row, and none of the file's.
+            ("\"1,234\",2\n\"5,678\",3\n", CsvLabels::None, "line 1: column 0 has `\"1`, whose quotation marks"),
+            ("1,2\n3,4\"\n", CsvLabels::None, "line 2: column 1 has `4\"`, whose quotation marks"),
+            ("1,\"\n", CsvLabels::None, "line 1: column 1 has `\"`, whose quotation marks"),
+            ("1,2\n3,-1e39\n", CsvLabels::None, "line 2: column 1 has `-1e39`, which is too large for f32"),
         ] {
             let path = folder.put("bad", text);
             let batches = CsvDataSetIterator::new(&path, labels, 5).unwrap();

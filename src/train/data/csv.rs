@@ -35,8 +35,9 @@ pub enum CsvLabels {
 /// Batches from a file whose lines are rows of numbers, in f32: `[n, columns]`. Holds one batch, however long the file
 /// is.
 ///
-/// Numbers may stand between quotation marks; empty lines are skipped, and so is a byte order mark at the start, as in
-/// Excel's "CSV UTF-8". Lines end with `\n` or `\r\n`. Every row has as many columns as the first.
+/// Numbers may stand between quotation marks, without the delimiter in them (`"1,234"` is an error); empty lines are
+/// skipped, and so is a byte order mark at the start, as in Excel's "CSV UTF-8". Lines end with `\n` or `\r\n`. Every
+/// row has as many columns as the first. Numbers that f32 does not hold are errors.
 ///
 /// ```
 /// # use ndgc::train::{CsvDataSetIterator, CsvLabels, DataIterator};
@@ -135,9 +136,16 @@ impl CsvDataSetIterator {
         let mut columns = 0;
         for (column, cell) in cells.enumerate() {
             columns = column + 1;
-            let bare = cell.trim().trim_matches('"');
+            let wrong = |why: &str| self.fail(format!("column {column} has `{}`, {why}", cell.trim()));
+            let bare = unquoted(cell).ok_or_else(|| {
+                wrong("whose quotation marks are not around one number, which has no delimiter in it")
+            })?;
             let number: f32 =
                 bare.parse().map_err(|_| self.fail(format!("column {column} has `{bare}`, which is no number")))?;
+            // `inf` is what the file says, 1e40 is not.
+            if number.is_infinite() && bare.contains(|letter: char| letter.is_ascii_digit()) {
+                return Err(wrong("which is too large for f32"));
+            }
             match &self.labels {
                 CsvLabels::Class { column: own, classes } if *own == column => {
                     if number.fract() != 0. || !(0. ..*classes as f32).contains(&number) {
@@ -209,6 +217,17 @@ impl DataIterator<DataSet> for CsvDataSetIterator {
     fn batch(&self) -> Option<usize> {
         Some(self.batch)
     }
+}
+
+/// What a cell holds, between its quotation marks if it has them. None if they are no pair around it: the delimiter
+/// stands between them then, as in `"1,234"`, and it is part of a number.
+fn unquoted(cell: &str) -> Option<&str> {
+    let cell = cell.trim();
+    let inner = match cell.strip_prefix('"') {
+        Some(rest) => rest.strip_suffix('"')?.trim(),
+        None => cell,
+    };
+    (!inner.contains('"')).then_some(inner)
 }
 
 fn open(path: &Path) -> Result<BufReader<File>> {
