@@ -308,6 +308,16 @@ fn what_a_mask_leaves_out_is_not_looked_at() {
         normalizer.fit(&mut ListDataSetIterator::new(vec![batch])).unwrap();
         let made = normalizer.transform_features(&x).unwrap().to_vec::<f64>().unwrap();
         assert_eq!((made[0], made[1], made[3]), (0., 0.5, 1.));
+        // A NaN that counts is neither the least nor the largest number.
+        let odd = Tensor::new([[1f64], [f64::NAN], [3.]], &Device::Cpu).unwrap();
+        let rows = |mask: Option<[f64; 3]>| {
+            let mask = mask.map(|mask| Tensor::new(mask, &Device::Cpu).unwrap());
+            ListDataSetIterator::new(vec![DataSet::with_masks(odd.clone(), odd.clone(), mask, None).unwrap()])
+        };
+        for mut one in [Normalizer::min_max(0., 1.), Normalizer::standardize()] {
+            assert!(matches!(one.fit(&mut rows(None)), Err(Error::Invalid { .. })));
+            one.fit(&mut rows(Some([1., 0., 1.]))).unwrap();
+        }
         let mut nothing = Normalizer::standardize();
         assert!(nothing.fit(&mut ListDataSetIterator::new(vec![])).is_err());
         for text in ["", "{}", "[1]", "{\"kind\":\"min_max\",\"range\":[]}"] {

@@ -249,11 +249,14 @@ fn a_mask_that_does_not_fit_is_refused_and_changes_no_normaliser() {
         };
         let mask = |dims: &[usize]| Some(Tensor::ones(dims, DType::F64, &Device::Cpu).unwrap());
         let mut normalizer = Normalizer::standardize().with_labels();
-        for dims in [&[4, 3, 5][..], &[4, 5], &[4, 1], &[4]] {
+        for dims in [&[4, 3, 5][..], &[4, 5], &[4, 1, 5], &[4, 1], &[4], &[4, 1, 1]] {
             normalizer.fit(&mut of(mask(dims), mask(&[4, 2]))).unwrap();
         }
         let before = normalizer.clone();
-        for mut batches in [of(mask(&[4, 4]), None), of(mask(&[4, 3]), None), of(None, mask(&[4, 5]))] {
+        let features: [&[usize]; 7] =
+            [&[4, 4], &[4, 3], &[4, 3, 1], &[4, 5, 3], &[4, 15], &[4, 5, 1], &[4, 1, 1, 5]];
+        let wrong = features.map(|dims| of(mask(dims), None)).into_iter().chain([of(None, mask(&[4, 5]))]);
+        for mut batches in wrong {
             let error = normalizer.fit(&mut batches).unwrap_err();
             assert!(matches!(error, Error::ShapeMismatch { op: "Normalizer::fit", .. }), "{error}");
             assert_names_its_line(&error);

@@ -158,6 +158,10 @@ impl Normalizer {
                 "there was no number of a column; give it batches to look at",
             ));
         }
+        // The least and the largest do not tell of a NaN; the mean does.
+        if columns.iter().any(|column| column.mean.is_nan()) {
+            return Err(nan("Normalizer::fit"));
+        }
         let of = |column: &Spread| match self.kind {
             NormalizerKind::Standardize => {
                 let deviation = (column.squares / column.count).sqrt();
@@ -315,10 +319,7 @@ impl Affine {
         let mut columns = self.scale.iter().zip(&self.shift);
         match columns.all(|(scale, shift)| scale.is_finite() && *scale != 0. && shift.is_finite()) {
             true => Ok(()),
-            false => Err(Error::invalid(
-                op,
-                "NaN would come out: the range is of one number, or a column holds NaN, infinity or too large numbers",
-            )),
+            false => Err(nan(op)),
         }
     }
 
@@ -326,6 +327,11 @@ impl Affine {
         let shift = self.scale.iter().zip(&self.shift).map(|(scale, shift)| -shift / scale).collect();
         Affine { scale: self.scale.iter().map(|scale| 1. / scale).collect(), shift }
     }
+}
+
+fn nan(op: &'static str) -> Error {
+    let why = "NaN would come out: the range is of one number, or a column holds NaN, infinity or too large numbers";
+    Error::invalid(op, why)
 }
 
 fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
@@ -358,8 +364,9 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
     if columns.len() != c {
         return Err(Error::invalid(op, format!("{c} columns, where there were {}", columns.len())));
     }
-    if let Some(mask) = mask.filter(|mask| ![n * c * inner, n * inner, n].contains(&mask.elem_count())) {
-        let why = "a mask has a number for each example, for each of its steps or points, or for each number";
+    if let Some(mask) = mask.filter(|mask| !fits(mask.dims(), dims)) {
+        let why = "a mask has a number for each example ([n] or [n, 1]), for each of its steps or points ([n, t] or \
+                   [n, 1, t]), or for each number";
         return Err(Error::shape_mismatch(op, dims, mask.dims(), why));
     }
     let mask = mask.map(|mask| numbers(op, mask)).transpose()?;
@@ -383,6 +390,18 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
         known.max = known.max.max(x);
     }
     Ok(())
+}
+
+/// Whether a mask is of all numbers, of steps or points (without the axis of the columns, or with 1 there), or of
+/// examples.
+fn fits(mask: &[usize], dims: &[usize]) -> bool {
+    if mask == dims {
+        return true;
+    }
+    let (Some((examples, own)), Some((n, others))) = (mask.split_first(), dims.split_first()) else { return false };
+    let points = others.get(1..).unwrap_or_default();
+    let of_points = own == points || own.split_first().is_some_and(|(&one, own)| one == 1 && own == points);
+    examples == n && (of_points || own.iter().all(|&size| size == 1))
 }
 
 fn file(path: &Path, error: &std::io::Error) -> Error {
