@@ -1,5 +1,6 @@
 //! Data: iterators, files, normalisers, and batches made ahead, with producers that fail or panic at any element.
 
+use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -322,6 +323,33 @@ fn what_a_mask_leaves_out_is_not_looked_at() {
         assert!(nothing.fit(&mut ListDataSetIterator::new(vec![])).is_err());
         for text in ["", "{}", "[1]", "{\"kind\":\"min_max\",\"range\":[]}"] {
             assert!(Normalizer::from_json(text).is_err());
+        }
+    });
+}
+
+/// Columns whose numbers are large beside how they differ: seconds since 1970, and a sensor's counts.
+#[test]
+fn numbers_far_from_zero_keep_their_digits() {
+    both(|| {
+        let numbers = |start: f64| (0..5).map(|i| start + f64::from(i)).collect::<Vec<f64>>();
+        let of = |all: Vec<f64>, dtype| Tensor::from_vec(all, (5, 1), &Device::Cpu).unwrap().to_dtype(dtype).unwrap();
+        let (seconds, counts) = (of(numbers(1.7e9), DType::I64), of(numbers(1e6), DType::F32));
+        let two = Tensor::cat(&[&counts, &of(numbers(0.), DType::F32)], 1).unwrap();
+        for x in [seconds, counts, two] {
+            let columns = x.dim(1).unwrap();
+            let batch = DataSet::new(x.clone(), x.clone()).unwrap();
+            for (mut normalizer, start, step) in
+                [(Normalizer::min_max(0., 1.), 0., 0.25), (Normalizer::standardize(), -SQRT_2, FRAC_1_SQRT_2)]
+            {
+                normalizer.fit(&mut ListDataSetIterator::new(vec![batch.clone()])).unwrap();
+                let y = normalizer.transform_features(&x).unwrap();
+                assert_eq!(y.dtype(), DType::F32);
+                for (place, y) in y.to_vec::<f32>().unwrap().into_iter().enumerate() {
+                    let wanted = start + step * (place / columns) as f64;
+                    let off = (f64::from(y) - wanted).abs();
+                    assert!(off < 1e-6, "{y} at {place} of {:?}, and not {wanted}", x.dtype());
+                }
+            }
         }
     });
 }

@@ -12,10 +12,13 @@ use super::data_set::DataSet;
 use super::iterator::DataIterator;
 use super::numbers::numbers;
 
+/// The largest summand beside which singles keep six digits of numbers around 1.
+const NEAR: f64 = 16.;
+
 /// Normalises features, and labels if they are to be, column by column: `x * scale + shift`.
 ///
 /// Columns are axis 1: of `[n, c, t]` and `[n, c, h, w]`, all steps or points are of one column. What a mask leaves out
-/// does not count. The result is in f32, of f64 in f64.
+/// does not count. The result is in f32, of f64 in f64; columns far from 0 are computed in f64.
 ///
 /// ```
 /// # use ndgc::train::{ArrayDataSetIterator, DataSet, Normalizer};
@@ -338,18 +341,21 @@ fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Resul
     let affine = affine.ok_or_else(|| Error::invalid("Normalizer", "it looked at nothing yet; call fit() first"))?;
     affine.check("Normalizer")?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let array = array.to_dtype(dtype)?;
+    // Of numbers far from 0, beside how they differ, singles would keep no digit that differs.
+    let is_far = affine.shift.iter().any(|shift| shift.abs() > NEAR);
+    let wide = if is_far { DType::F64 } else { dtype };
+    let array = array.to_dtype(wide)?;
     let columns = affine.scale.len();
     if kind != NormalizerKind::Image && array.dims().get(1).copied().unwrap_or(1) != columns {
         let found = array.dims();
         return Err(Error::shape("Normalizer", found, format!("{columns} columns on axis 1")));
     }
     if let ([scale], [shift]) = (&affine.scale[..], &affine.shift[..]) {
-        return array.affine(*scale, *shift);
+        return array.affine(*scale, *shift)?.to_dtype(dtype);
     }
     let shape: Vec<usize> = (0..array.rank()).map(|axis| if axis == 1 { columns } else { 1 }).collect();
-    let row = |all: &[f64]| Tensor::from_slice(all, &shape[..], array.device())?.to_dtype(dtype);
-    array.broadcast_mul(&row(&affine.scale)?)?.broadcast_add(&row(&affine.shift)?)
+    let row = |all: &[f64]| Tensor::from_slice(all, &shape[..], array.device())?.to_dtype(wide);
+    array.broadcast_mul(&row(&affine.scale)?)?.broadcast_add(&row(&affine.shift)?)?.to_dtype(dtype)
 }
 
 /// Adds the numbers of a batch to what is known of the columns.
