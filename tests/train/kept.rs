@@ -253,8 +253,7 @@ fn a_mask_that_does_not_fit_is_refused_and_changes_no_normaliser() {
             normalizer.fit(&mut of(mask(dims), mask(&[4, 2]))).unwrap();
         }
         let before = normalizer.clone();
-        let features: [&[usize]; 7] =
-            [&[4, 4], &[4, 3], &[4, 3, 1], &[4, 5, 3], &[4, 15], &[4, 5, 1], &[4, 1, 1, 5]];
+        let features: [&[usize]; 7] = [&[4, 4], &[4, 3], &[4, 3, 1], &[4, 5, 3], &[4, 15], &[4, 5, 1], &[4, 1, 1, 5]];
         let wrong = features.map(|dims| of(mask(dims), None)).into_iter().chain([of(None, mask(&[4, 5]))]);
         for mut batches in wrong {
             let error = normalizer.fit(&mut batches).unwrap_err();

@@ -322,7 +322,7 @@ fn what_is_wrong_is_named() {
         let mut more = good.clone();
         more["momentum"] = json!(0.9);
         let error = NetworkConfig::from_json(&more.to_string()).unwrap_err().to_string();
-        assert!(error.contains("`momentum` is none of the fields format, seed"), "{error}");
+        assert!(error.contains("`momentum` is none of the fields format, tbptt_length, seed"), "{error}");
         more.as_object_mut().unwrap().retain(|key, _| key != "momentum" && key != "seed");
         let error = NetworkConfig::from_json(&more.to_string()).unwrap_err().to_string();
         assert!(error.contains("`seed` is not there"), "{error}");
