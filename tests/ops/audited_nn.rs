@@ -288,8 +288,8 @@ fn a_window_whose_next_place_lies_beyond_all_numbers_takes_one() {
 fn an_infinite_gradient_of_a_resized_image_reaches_no_neighbour_of_no_weight() {
     each(|device| {
         // Each place lies on an element, so that the others count for nothing.
-        let x = Var::new(&[[[[1f32, 2., 3.]]]], device).unwrap();
-        let by = Tensor::new(&[[[[f32::INFINITY, 0., 1.]]]], device).unwrap();
+        let x = Var::new([[[[1f32, 2., 3.]]]], device).unwrap();
+        let by = Tensor::new([[[[f32::INFINITY, 0., 1.]]]], device).unwrap();
         let y = x.upsample_bilinear2d(1, 3, false).unwrap();
         let grads = y.mul(&by).unwrap().sum_all().unwrap().backward().unwrap();
         assert_eq!(values::<f32>(grads.get(&x).unwrap()), [f32::INFINITY, 0., 1.]);
