@@ -230,8 +230,8 @@ impl Read {
         Error::ChangedSinceSaved { op: self.op, site: self.site, backward: None }
     }
 
-    /// Of a storage that ended with a step which another thread was the last to hold, there is nothing to compare any
-    /// more: what its cell has since is another's.
+    /// Of a storage that ended with a step which another thread was the last to hold nothing can be compared: what its
+    /// cell has since is another's. It was when this thread's part of the step ended ([`confirm_since`]).
     fn confirm(&self) -> Result<()> {
         let Some(storage) = self.storage else { return Ok(()) };
         let now = storage::version_of(storage);
@@ -271,13 +271,26 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
             });
         }
     }
-    // Among the last destructors of a thread there is no list any more: then each value is confirmed as it is looked
-    // at.
-    let begin = Forget(READS.try_with(|reads| reads.borrow().len()).unwrap_or(0));
+    let begin = Forget(looked_at());
     let answer = walk()?;
-    let confirmed = |reads: &[Read]| reads.iter().skip(begin.0).try_for_each(Read::confirm);
-    READS.try_with(|reads| confirmed(&reads.borrow())).unwrap_or(Ok(()))?;
+    confirm_since(begin.0)?;
     Ok(answer)
+}
+
+/// How many values the walks of this thread have looked at.
+pub(crate) fn looked_at() -> usize {
+    // Among the last destructors of a thread there is no list any more: each value is confirmed as it is looked at.
+    READS.try_with(|reads| reads.borrow().len()).unwrap_or(0)
+}
+
+/// Fails if one of those that were looked at since there were so many was changed: decisive while the step lives that
+/// saved them, since another thread may end it with its next breath.
+///
+/// # Errors
+/// [`Error::ChangedSinceSaved`].
+pub(crate) fn confirm_since(before: usize) -> Result<()> {
+    let confirmed = |reads: &[Read]| reads.iter().skip(before).try_for_each(Read::confirm);
+    READS.try_with(|reads| confirmed(&reads.borrow())).unwrap_or(Ok(()))
 }
 
 /// A value kept for a gradient: a share in its storage, and which change of it. Invariant I8 (design.md).
@@ -478,6 +491,21 @@ mod tests {
         };
         // As above.
         assert!((0..100).any(has_its_place));
+    }
+
+    #[test]
+    fn a_value_that_was_changed_is_told_of_while_its_step_lives() {
+        let array = zeros(4);
+        let walk = || {
+            let saved = with_array(&array, |_, array| Ok(Saved::of(Call::here("test"), array)))?;
+            let before = looked_at();
+            saved.get().map(drop)?;
+            confirm_since(before).expect("it was not changed");
+            gc::collect();
+            write(&array)?;
+            confirm_since(before)
+        };
+        assert!(matches!(confirm(walk), Err(Error::ChangedSinceSaved { op: "test", .. })));
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl<R: Read> Input<R> {
             self.at = u64::MAX;
             return Err(error);
         }
-        self.at = self.at.saturating_add(bytes.len() as u64);
+        self.at += bytes.len() as u64;
         Ok(())
     }
 

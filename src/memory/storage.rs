@@ -399,7 +399,7 @@ impl Storage {
         self.cell.refs.load(Ordering::Acquire)
     }
 
-    /// In-place changes so far.
+    /// Its version: changes so far, on from where the cell's last storage ended.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // Acquire: its partner is the Release of `users` in `Writing::drop`, and found in `is_readable`, by who reads

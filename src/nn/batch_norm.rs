@@ -227,8 +227,8 @@ impl BatchNorm {
     fn forward_eval(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
         x.compose("batch_norm", || {
-            let mean = self.running_mean.as_detached_tensor().reshape(dims)?;
-            let root = self.running_var.as_detached_tensor().affine(1.0, self.eps)?.sqrt()?.reshape(dims)?;
+            let mean = self.running_mean.aside()?.reshape(dims)?;
+            let root = self.running_var.aside()?.affine(1.0, self.eps)?.sqrt()?.reshape(dims)?;
             self.scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?, dims)
         })
     }
@@ -238,7 +238,7 @@ impl BatchNorm {
 #[track_caller]
 fn moved(running: &Var, batch: &Tensor, share: f64, by: f64) -> Result<Tensor> {
     let batch = batch.reshape(running.dims())?.affine(share * by, 0.0)?;
-    let old = running.as_detached_tensor().to_dtype(batch.dtype())?;
+    let old = running.aside()?.to_dtype(batch.dtype())?;
     old.affine(1.0 - share, 0.0)?.add(&batch)?.to_dtype(running.dtype())
 }
 

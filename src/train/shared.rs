@@ -1,8 +1,8 @@
-//! Arrays that have the bytes of others.
+//! Arrays that have the bytes of others, or their numbers.
 
 use std::panic::Location;
 
-use ndgc::{Result, Tensor, called_at, no_grad};
+use ndgc::{DType, Result, Tensor, called_at, no_grad};
 
 /// The same bytes in an array that its handles own, outside of the gradient graph. They stay in the budget that they
 /// are in, which [`Tensor::try_detach`] takes them out of. Not for an array of a workspace, whose bytes end with its
@@ -13,4 +13,12 @@ use ndgc::{Result, Tensor, called_at, no_grad};
 #[track_caller]
 pub(super) fn same_bytes(array: &Tensor) -> Result<Tensor> {
     called_at(Location::caller(), || no_grad(|| array.reshape(*array.shape())))
+}
+
+/// An array whose squares and sums a half float may have no number for: f16 ends at 65504.
+pub(super) fn upcast_half(array: &Tensor) -> Result<Tensor> {
+    match array.dtype() {
+        DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
+        _ => Ok(array.clone()),
+    }
 }

@@ -184,7 +184,7 @@ fn pipes_are_refused_at_once_and_links_and_long_names_are_written() {
 
 /// As one that is written anew where it is: another process cuts it short, and then writes the rest.
 #[test]
-fn an_array_of_a_file_that_was_short_for_a_moment_is_read_from_its_begin() {
+fn an_array_of_a_file_that_was_short_for_a_moment_is_read_from_its_beginning() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.file("model.safetensors");

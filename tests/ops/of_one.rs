@@ -82,7 +82,7 @@ fn functions_of_one_operand_match_their_formulas_on_every_form() {
     each(|device| for_floats!(device, body));
 }
 
-/// Numbers at which formulas break; from the 22nd on the sine is the device's own.
+/// Numbers at which formulas break; from the 23rd on the sine is the device's own.
 const EDGES: [f64; 29] = [
     0.,
     -0.,

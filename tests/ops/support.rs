@@ -22,10 +22,10 @@ pub(crate) fn values<T: WithDType>(array: &Tensor) -> Vec<T> {
     array.to_vec().unwrap()
 }
 
-/// All elements as the bits of doubles, those of NaN as 0.
+/// All elements as the bits of doubles, those of NaN alike.
 pub(crate) fn bits(array: &Tensor) -> Vec<u64> {
     let all = values::<f64>(&array.to_dtype(DType::F64).unwrap());
-    all.into_iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect()
+    all.into_iter().map(|x| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }).collect()
 }
 
 /// An array of f64 on a device.

@@ -332,7 +332,6 @@ fn what_is_no_normaliser_in_a_checkpoint_is_refused() {
     });
 }
 
-/// DL4J's trainer gives the best model back then, too.
 #[test]
 fn a_training_that_breaks_off_leaves_the_best_network() {
     both(|| {

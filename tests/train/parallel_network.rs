@@ -5,11 +5,11 @@ use std::thread;
 
 use ndgc::train::{
     Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, DropoutLayer, InferenceMode, InputType,
-    Layer, LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig,
-    OutputLayer, ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType, TrainingListener,
-    TrainingMode, Updater, WeightInit, WorkspaceMode,
+    Layer, LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, ModuleLayer, MultiDataSet, Network,
+    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType,
+    TrainingListener, TrainingMode, Updater, WeightInit, WorkspaceMode,
 };
-use ndgc::{DType, Device, Result, Tensor, gc};
+use ndgc::{DType, Device, Result, Tensor, gc, nn};
 
 use crate::common::in_own_process;
 
@@ -117,6 +117,28 @@ fn what_is_frozen_stays_whatever_workers_average() {
             assert_eq!(of(&net, "0_W"), before[0], "{mode:?}");
             assert_ne!(of(&net, "1_W"), before[1], "{mode:?}");
         }
+    });
+}
+
+/// A module changes its own, whatever its updater is.
+#[test]
+fn running_means_of_a_frozen_module_are_averaged() {
+    both(|| {
+        let norm =
+            ModuleLayer::new("norm", InputType::feed_forward(4), |vb| Ok(Box::new(nn::batch_norm(4, 1e-5, vb)?)));
+        let config = NetworkConfig::builder().seed(3).input_type(InputType::feed_forward(4));
+        let config = config.layer(norm.with(LayerSettings::new().updater(Updater::NoOp)));
+        let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+        let before = net.param("0_running_mean").unwrap().to_vec::<f32>().unwrap();
+        let mut wrapper = ParallelWrapper::builder(net).workers(3).build().unwrap();
+        wrapper.fit(batches(36, 4)).unwrap();
+        let all = wrapper.replicas().unwrap();
+        let of = |replica: &[(String, Tensor)]| {
+            replica.iter().flat_map(|(_, array)| array.to_vec::<f32>().unwrap()).collect::<Vec<_>>()
+        };
+        assert!(all[1..].iter().all(|replica| of(replica) == of(&all[0])), "{all:?}");
+        let mean = all[0].iter().find(|(name, _)| name == "0_running_mean").unwrap();
+        assert_ne!(mean.1.to_vec::<f32>().unwrap(), before, "it moves");
     });
 }
 

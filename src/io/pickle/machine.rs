@@ -4,7 +4,7 @@
 //! # Invariants
 //! - Values lie in one list and refer to each other by number, so nothing is copied, nested or recursed into.
 //! - Each instruction makes a value or two at most: there are never more than twice as many as the program has bytes.
-//! - What the values take is counted, and there is room for so much: a few bytes make a value of a thousand.
+//! - What the values take is counted and bounded ([`Room`]), since a few bytes can make a value of a thousand.
 
 use std::collections::HashMap;
 use std::io::Read;

@@ -202,7 +202,9 @@ fn whole<R: Read + Seek>(input: &mut Input<R>, entry: &ZipEntry) -> Result<Vec<u
     let mut content = npz::content(input, entry)?;
     let (bytes, Room(most)) = (content.end(), room_of(entry));
     if bytes > most {
-        return Err(content.fail(format!("it would unpack to {bytes} bytes; of its size, at most {most} are read")));
+        return Err(
+            content.fail(format!("it would unpack to {bytes} bytes; of an entry of its size at most {most} are read"))
+        );
     }
     let bytes = content.bytes(content.end(), "the entry")?;
     npz::finish(&mut content, entry)?;

@@ -415,11 +415,11 @@ impl Workspace {
     #[track_caller]
     pub fn activate(&self) -> Result<WorkspaceCycle> {
         let call = Call::here("enter");
-        self.check(call)?;
+        call.named(switch::check(call.op))?;
         let frame = call.named(with_context(|context| {
             reclaim::on_call(context);
-            // Again: what ended there may be the user's, and have destroyed it.
-            self.check(call)?;
+            // After what ended there, which may be the user's, and destroy it.
+            self.check_there(call)?;
             context.workspaces.enter(call.op, &self.arena)
         }))?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
@@ -454,6 +454,10 @@ impl Workspace {
 
     pub(super) fn check(&self, call: Call) -> Result<()> {
         call.named(switch::check(call.op))?;
+        self.check_there(call)
+    }
+
+    fn check_there(&self, call: Call) -> Result<()> {
         if self.arena.is_destroyed() {
             return Err(Error::workspace(call, self.id(), "it was destroyed; enter one of this name again"));
         }

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
-use crate::array::autograd::{GradPart, confirm, no_grad, tracked};
+use crate::array::autograd::{GradPart, confirm, confirm_since, looked_at, no_grad, tracked};
 use crate::base::{
     call::Call,
     error::{Error, Result},
@@ -225,7 +225,9 @@ impl BackwardPass {
         while let Some(Due(node)) = self.due.pop() {
             let Some(grad) = self.grads.get_mut(&node.serial()).and_then(Option::take) else { continue };
             if node.rank() > 0 {
+                let before = looked_at();
                 node.step().back(grad, &mut |to, part| self.give(to, part))?;
+                confirm_since(before)?;
                 continue;
             }
             // Operations may hand one array to two operands; a variable gets one of its own.

@@ -37,7 +37,7 @@ pub enum CsvLabels {
 ///
 /// Numbers may stand between quotation marks, without the delimiter in them (`"1,234"` is an error); empty lines are
 /// skipped, and so is a byte order mark at the start, as in Excel's "CSV UTF-8". Lines end with `\n` or `\r\n`. Every
-/// row has as many columns as the first. Numbers that f32 does not hold are errors.
+/// row has as many columns as the first. Numbers too large for f32 are errors.
 ///
 /// ```
 /// # use ndgc::train::{CsvDataSetIterator, CsvLabels, DataIterator};

@@ -12,7 +12,7 @@ use super::data_set::DataSet;
 use super::iterator::DataIterator;
 use super::numbers::numbers;
 
-/// The largest summand beside which singles keep six digits of numbers around 1.
+/// The largest summand, in sizes of a result, beside which singles keep six digits of it.
 const NEAR: f64 = 16.;
 
 /// Normalises features, and labels if they are to be, column by column: `x * scale + shift`.
@@ -342,7 +342,8 @@ fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Resul
     affine.check("Normalizer")?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     // Of numbers far from 0, beside how they differ, singles would keep no digit that differs.
-    let is_far = affine.shift.iter().any(|shift| shift.abs() > NEAR);
+    let size = if let NormalizerKind::MinMax(low, high) = kind { high - low } else { 1. };
+    let is_far = affine.shift.iter().any(|shift| shift.abs() > NEAR * size.abs());
     let wide = if is_far { DType::F64 } else { dtype };
     let array = array.to_dtype(wide)?;
     let columns = affine.scale.len();

@@ -369,15 +369,15 @@ impl Network {
         batches: I,
         mut f: impl FnMut(&B, &Tensor) -> Result<()>,
     ) -> Result<()> {
-        self.for_all_outputs(batches, |batch, outputs| f(batch, only(outputs)?))
+        self.for_all_outputs(batches, |batch, _, outputs| f(batch, only(outputs)?))
     }
 
-    /// The same, with the outputs in their order.
+    /// The same, with the masks of the features, and the outputs in their order.
     #[track_caller]
     fn for_all_outputs<B: Examples, I: DataIterator<B>>(
         &self,
         mut batches: I,
-        mut f: impl FnMut(&B, &[Tensor]) -> Result<()>,
+        mut f: impl FnMut(&B, Masks<'_>, &[Tensor]) -> Result<()>,
     ) -> Result<()> {
         let site = Location::caller();
         batches.reset()?;
@@ -389,12 +389,13 @@ impl Network {
             let given = batch.features_masks();
             let features = self.prepared(batch.features(), given, &self.inference).map_err(|error| error.at(site))?;
             let met = self.met(given).map_err(|error| error.at(site))?;
-            let run = self.inferring(&features, Masks { given, met: &met }, false);
+            let masks = Masks { given, met: &met };
+            let run = self.inferring(&features, masks, false);
             let to = open.as_ref().filter(|space| space.is_open()).map_or(OutputPlace::Detached, OutputPlace::In);
             let outputs = no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?;
             // What is looked at by evaluations is not the workspace's affair.
             let _out = Workspace::scope_out();
-            f(&batch, &outputs).map_err(|error| error.at(site))?;
+            f(&batch, masks, &outputs).map_err(|error| error.at(site))?;
         }
         Ok(())
     }
@@ -427,9 +428,8 @@ impl Network {
         batches: I,
         evaluations: &mut [&mut dyn IEvaluation],
     ) -> Result<()> {
-        self.for_each_output(batches, |batch, output| {
-            let (labels, mask) = self.labels_of(batch, 0)?;
-            let labels = (labels, mask.as_ref());
+        self.for_all_outputs(batches, |batch, masks, outputs| {
+            let (output, labels) = (only(outputs)?, self.labels_of(batch, masks, 0)?);
             evaluations.iter_mut().try_for_each(|evaluation| look(&mut **evaluation, batch, labels, output))
         })
     }
@@ -450,25 +450,26 @@ impl Network {
             let expected = "the place of an output, from 0, in the order of the network's outputs";
             return called_here(Err(Error::argument("do_evaluation_of", "output", output, expected)));
         }
-        self.for_all_outputs(batches, |batch, outputs| {
+        self.for_all_outputs(batches, |batch, masks, outputs| {
             evaluations.iter_mut().try_for_each(|(output, evaluation)| {
-                let (labels, mask) = self.labels_of(batch, *output)?;
-                look(&mut **evaluation, batch, (labels, mask.as_ref()), &outputs[*output])
+                look(&mut **evaluation, batch, self.labels_of(batch, masks, *output)?, &outputs[*output])
             })
         })
     }
 
     /// The labels of an output, and the mask that training has for them.
-    fn labels_of<'b, B: Examples>(&self, batch: &'b B, output: usize) -> Result<(&'b Tensor, Option<Tensor>)> {
+    fn labels_of<'b, B: Examples>(
+        &self,
+        batch: &'b B,
+        masks: Masks<'b>,
+        output: usize,
+    ) -> Result<(&'b Tensor, Option<&'b Tensor>)> {
         let missing = || {
             let expected = "an array for each output that is evaluated";
             Error::argument("do_evaluation", "labels", batch.labels().len(), expected)
         };
         let labels = batch.labels().get(output).ok_or_else(missing)?;
-        let given = batch.features_masks();
-        let met = self.met(given)?;
-        let mask = self.labels_mask(output, batch.labels_masks(), Masks { given, met: &met }).cloned();
-        Ok((labels, mask))
+        Ok((labels, self.labels_mask(output, batch.labels_masks(), masks)))
     }
 
     /// The classification of all batches: DL4J's `evaluate`.

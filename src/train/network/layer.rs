@@ -393,7 +393,7 @@ pub struct Backprop {
 ///         Ok(input)
 ///     }
 ///     fn params(&self, input: InputType) -> Result<Vec<Param>> {
-///         Ok(vec![Param::bias("s", input.size(), 1.)])
+///         Ok(vec![Param::gain("s", input.size(), 1.)])
 ///     }
 ///     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
 ///         pass.result(|| x.broadcast_mul(pass.param(0)?))

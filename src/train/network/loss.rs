@@ -2,8 +2,8 @@
 
 use ndgc::{DType, Error, Result, Tensor, TensorExt};
 
+use super::super::shared::upcast_half;
 use super::activation::Activation;
-use super::regularization::upcast_half;
 
 /// Where doubles begin to have gaps.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;

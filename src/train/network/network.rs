@@ -11,7 +11,7 @@ use ndgc::{
 
 use super::super::place::called_here;
 use super::config::{NetworkConfig, OpConfig};
-use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind, SHARE, is_share};
+use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind, SHARE, Start, is_share};
 use super::regularization::{GradientNormalization, Regularization};
 use super::settings;
 use super::updater::Updater;
@@ -121,6 +121,8 @@ pub(super) struct ParamInfo {
     pub(super) kind: ParamKind,
     pub(super) updater: Updater,
     pub(super) regularization: Regularization,
+    /// Whether it is a module's own, which may change it itself, as running means.
+    pub(super) is_given: bool,
     /// What the updater keeps; made by the first step. Behind a lock, since steps change it while the network is lent.
     state: Mutex<Vec<Tensor>>,
 }
@@ -463,6 +465,7 @@ fn info(config: &NetworkConfig, settings: &LayerSettings, node: &str, param: &Pa
             ParamKind::Bias => settings.bias_regularization.unwrap_or(config.bias_regularization),
             ParamKind::Gain | ParamKind::State => Regularization::default(),
         },
+        is_given: matches!(param.start, Start::Given(_)),
         state: Mutex::default(),
     }
 }

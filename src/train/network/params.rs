@@ -33,9 +33,11 @@ impl Network {
         self.named().map(|(param, var)| (param.name.as_str(), var))
     }
 
-    /// All but those that are frozen: an updater changes them, or their layer does.
+    /// All but those that are frozen: an updater changes them, or their layer may.
     pub(crate) fn changing_params(&self) -> impl Iterator<Item = (&str, &Var)> {
-        let all = self.named().filter(|(param, _)| param.kind == ParamKind::State || param.updater != Updater::NoOp);
+        let may_change =
+            |param: &ParamInfo| param.kind == ParamKind::State || param.is_given || param.updater != Updater::NoOp;
+        let all = self.named().filter(move |(param, _)| may_change(param));
         all.map(|(param, var)| (param.name.as_str(), var))
     }
 

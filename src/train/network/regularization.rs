@@ -2,6 +2,8 @@
 
 use ndgc::{DType, Result, Tensor};
 
+use super::super::shared::upcast_half;
+
 /// Penalties on weights, and what they add to the gradient before the updater.
 ///
 /// `l1` adds `l1 sum(|w|)` to the score, `l2` adds `l2 / 2 sum(w^2)`. `weight_decay` adds to the score as `l2` does,
@@ -51,14 +53,6 @@ impl Regularization {
 /// The only element of an array of floats.
 pub(super) fn number(array: &Tensor) -> Result<f64> {
     array.to_dtype(DType::F64)?.to_scalar::<f64>()
-}
-
-/// An array whose squares and sums a half float may have no number for: f16 ends at 65504.
-pub(super) fn upcast_half(array: &Tensor) -> Result<Tensor> {
-    match array.dtype() {
-        DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
-        _ => Ok(array.clone()),
-    }
 }
 
 /// How the gradients of a layer are kept small. Names are DL4J's; the threshold is the layer's

@@ -5,8 +5,8 @@ use std::fmt;
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::shared::upcast_half;
 use super::layer::InputType;
-use super::regularization::upcast_half;
 
 /// What a vertex of a graph computes from its inputs. It has no parameters.
 pub trait GraphVertex: Any + fmt::Debug + Send + Sync {

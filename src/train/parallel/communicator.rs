@@ -4,9 +4,10 @@ use std::panic::Location;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ndgc::{DType, Error, Result, Tensor, called_at, claim};
+use ndgc::{Error, Result, Tensor, called_at, claim};
 
 use super::super::place::called_here;
+use super::super::shared::upcast_half;
 
 /// Bytes of an array that are added up, scaled and copied before the next ones: they stay in the processor's cache.
 const BLOCK_BYTES: usize = 1 << 16;
@@ -268,8 +269,8 @@ fn add_up(all: &[Brought], place: usize, scale: f64) -> Result<()> {
 /// it is scaled.
 fn add_block(arrays: &[Tensor], scale: f64) -> Result<()> {
     let Some((first, others)) = arrays.split_first() else { return Ok(()) };
-    let sum = single(first)?;
-    others.iter().try_for_each(|other| sum.add_(&single(other)?).map(drop))?;
+    let sum = upcast_half(first)?;
+    others.iter().try_for_each(|other| sum.add_(&upcast_half(other)?).map(drop))?;
     if scale != 1. {
         sum.affine_(scale, 0.)?;
     }
@@ -277,12 +278,4 @@ fn add_block(arrays: &[Tensor], scale: f64) -> Result<()> {
         first.copy_(&sum.to_dtype(first.dtype())?)?;
     }
     others.iter().try_for_each(|other| other.copy_(first))
-}
-
-/// An array, of halves with the same numbers as f32.
-pub(super) fn single(array: &Tensor) -> Result<Tensor> {
-    match array.dtype() {
-        DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
-        _ => Ok(array.clone()),
-    }
 }

@@ -13,7 +13,8 @@ use ndgc::{Device, Error, Result, Tensor, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
 use super::super::place::called_here;
-use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator, single};
+use super::super::shared::upcast_half;
+use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator};
 use super::inference::text_of;
 use super::model::ParallelModel;
 
@@ -110,7 +111,7 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     }
 
     /// Joins this process' one worker with those of others, instead of threads with each other. All ranks are given as
-    /// many batches.
+    /// many batches, and begin with the same parameters: with the same seed, or a checkpoint.
     #[must_use]
     pub fn communicator(mut self, communicator: Box<dyn Communicator>) -> Self {
         self.communicator = Some(Remote(communicator));
@@ -607,7 +608,7 @@ impl<M: ParallelModel> Worker<M> {
         let examples = if counts { batch.num_examples() } else { 0 };
         let mean = no_grad(|| {
             // A gradient times the examples that it is of may be no half.
-            let sums_of = gradients.iter().map(|(_, array)| single(array)).collect::<Result<Vec<_>>>()?;
+            let sums_of = gradients.iter().map(|(_, array)| upcast_half(array)).collect::<Result<Vec<_>>>()?;
             let scale = |factor: f64| sums_of.iter().try_for_each(|array| array.affine_(factor, 0.).map(drop));
             let sums = if examples == 0 {
                 // What does not count may be anything, and NaN stays NaN when it is multiplied with 0.

@@ -2,10 +2,10 @@
 
 use ndgc::{Result, Tensor, TensorExt};
 
+use super::super::super::shared::upcast_half;
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, wrong_input};
-use super::super::regularization::upcast_half;
 use super::recurrent::mask_of_steps;
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,

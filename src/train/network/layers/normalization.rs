@@ -4,10 +4,9 @@ use std::f64::consts::LN_10;
 
 use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
-use super::super::super::shared::same_bytes;
+use super::super::super::shared::{same_bytes, upcast_half};
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass};
-use super::super::regularization::upcast_half;
 
 /// Rows, series or images.
 fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
