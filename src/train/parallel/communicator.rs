@@ -1,10 +1,9 @@
 //! What joins workers: sums over all of them.
 
-use std::panic::Location;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ndgc::{Error, Result, Tensor, called_at, claim};
+use ndgc::{Error, Result, Tensor, claim};
 
 use super::super::place::called_here;
 use super::super::shared::upcast_half;
@@ -163,9 +162,7 @@ impl Communicator for ThreadCommunicator {
         let mine = mine.map(|(place, _)| place).collect::<Vec<_>>();
         // What is written is this thread's until the owner changes it again: one barrier each way, not one an array.
         let claimed = claim(all.iter().flat_map(|(own, _)| mine.iter().filter_map(|&place| own.get(place))));
-        // Parts and copies are their handles', whoever owns the arrays.
-        let add = || mine.iter().try_for_each(|&place| add_up(&all, place, scale));
-        let added = claimed.and_then(|()| called_at(Location::caller(), add));
+        let added = claimed.and_then(|()| mine.iter().try_for_each(|&place| add_up(&all, place, scale)));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
         }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use ndgc::{Device, Error, Result, Tensor, no_grad};
+use ndgc::{Device, Error, Result, Tensor, called_at, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
 use super::super::place::called_here;
@@ -532,6 +532,11 @@ struct Worker<M> {
     done: Sender<Option<Box<dyn Communicator>>>,
 }
 
+/// What a communicator makes of arrays on the way, parts and copies, is its handles', whoever owns the arrays.
+fn reduce(communicator: &mut dyn Communicator, arrays: &[Tensor], scale: f64) -> Result<()> {
+    called_at(Location::caller(), || communicator.all_reduce(arrays, scale))
+}
+
 impl<M: ParallelModel> Worker<M> {
     fn work(&self, jobs: &Receiver<Job>) {
         let mut joined: Option<Joined> = None;
@@ -620,7 +625,7 @@ impl<M: ParallelModel> Worker<M> {
                 [score * weight, weight]
             };
             let sums = Tensor::from_slice(&sums, 2, &Device::Cpu)?;
-            communicator.all_reduce(&sums_of.iter().chain([&sums]).cloned().collect::<Vec<_>>(), 1.)?;
+            reduce(communicator, &sums_of.iter().chain([&sums]).cloned().collect::<Vec<_>>(), 1.)?;
             let Some((mean, weights)) = self.report(&sums.to_vec1::<f64>()?, communicator) else { return Ok(None) };
             scale(1. / weights)?;
             for ((_, array), sum) in gradients.iter().zip(&sums_of) {
@@ -649,7 +654,7 @@ impl<M: ParallelModel> Worker<M> {
         let means = no_grad(|| {
             let means = Tensor::from_vec(own, 2 + ranks, &Device::Cpu)?;
             arrays.push(means.clone());
-            group.communicator.all_reduce(&arrays, 1. / size)?;
+            reduce(&mut *group.communicator, &arrays, 1. / size)?;
             means.to_vec1::<f64>()
         })?;
         // Of shared gradients each replica made the same steps, and none in rounds without examples.
