@@ -1,4 +1,4 @@
-//! Arrays that have the bytes of others, or their numbers.
+//! Arrays that have the bytes of others, or their numbers, or are beside them.
 
 use std::panic::Location;
 
@@ -21,4 +21,13 @@ pub(super) fn upcast_half(array: &Tensor) -> Result<Tensor> {
         DType::F16 | DType::BF16 => array.to_dtype(DType::F32),
         _ => Ok(array.clone()),
     }
+}
+
+/// Whether labels, or a mask, are one number for each row: without the axis of the columns, or with 1 there.
+pub(super) fn one_each(labels: &[usize], dims: &[usize], axis: usize) -> bool {
+    if dims.len() < 2 {
+        return labels == dims;
+    }
+    let (before, after) = (&dims[..axis], &dims[axis + 1..]);
+    labels == [before, after].concat() || labels == [before, &[1][..], after].concat()
 }

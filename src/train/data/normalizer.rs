@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::durable::replace;
 use super::super::place::{called_here, of_call};
+use super::super::shared::one_each;
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
 use super::numbers::numbers;
@@ -399,16 +400,10 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
     Ok(())
 }
 
-/// Whether a mask is of all numbers, of steps or points (without the axis of the columns, or with 1 there), or of
-/// examples.
+/// Whether a mask is of all numbers, of steps or points, or of examples.
 fn fits(mask: &[usize], dims: &[usize]) -> bool {
-    if mask == dims {
-        return true;
-    }
-    let (Some((examples, own)), Some((n, others))) = (mask.split_first(), dims.split_first()) else { return false };
-    let points = others.get(1..).unwrap_or_default();
-    let of_points = own == points || own.split_first().is_some_and(|(&one, own)| one == 1 && own == points);
-    examples == n && (of_points || own.iter().all(|&size| size == 1))
+    let of_examples = mask.first() == dims.first() && mask.iter().skip(1).all(|&size| size == 1);
+    mask == dims || one_each(mask, dims, 1) || of_examples
 }
 
 fn file(path: &Path, error: &std::io::Error) -> Error {

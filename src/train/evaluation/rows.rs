@@ -3,6 +3,7 @@
 use ndgc::{Error, Result, Tensor};
 
 use super::super::data::numbers::{Numbers, numbers};
+use super::super::shared::one_each;
 
 /// Labels and predictions, and which of them count.
 pub(super) struct Rows {
@@ -170,15 +171,6 @@ fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, [usize; 
     let axis =
         usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec(), site: None })?;
     Ok((axis, [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()]))
-}
-
-/// Whether labels are one number for each row: without the axis of the columns, or with 1 there.
-fn one_each(labels: &[usize], dims: &[usize], axis: usize) -> bool {
-    if dims.len() < 2 {
-        return labels == dims;
-    }
-    let (before, after) = (&dims[..axis], &dims[axis + 1..]);
-    labels == [before, after].concat() || labels == [before, &[1][..], after].concat()
 }
 
 /// Rows with a 1 for each class; of what a mask leaves out, whatever it is, without one.
