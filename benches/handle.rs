@@ -109,6 +109,15 @@ fn last_drop(c: &mut Criterion) {
     group.finish();
 }
 
+/// A small array made and ended: by its last drop, and by hand before that.
+fn end(c: &mut Criterion) {
+    let mut group = c.benchmark_group("handle/zeros_4");
+    let make = || Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory");
+    group.bench_function("dropped", |b| b.iter(|| drop(black_box(make()))));
+    group.bench_function("closed_and_dropped", |b| b.iter(|| black_box(make()).close()));
+    group.finish();
+}
+
 fn cycle(c: &mut Criterion) {
     let mut group = c.benchmark_group("handle/cycle");
     for threads in [1, 2] {
@@ -163,5 +172,5 @@ fn small_operation(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, resolve, clone_and_drop, last_drop, cycle, hot, small_operation);
+criterion_group!(benches, resolve, clone_and_drop, last_drop, end, cycle, hot, small_operation);
 criterion_main!(benches);

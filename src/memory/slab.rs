@@ -257,10 +257,16 @@ impl Stock {
         self.pop()
     }
 
+    /// Whether a cell can be put in, and none goes back.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.len.get() < STOCK_MAX
+    }
+
     /// Puts a cell in. Half of a stock that is full goes back before.
     #[inline(always)]
     pub(crate) fn put<T: Cell>(&self, cell: u32, slab: &'static Slab<T>) {
-        if self.len.get() >= STOCK_MAX {
+        if !self.has_room() {
             self.give_back(STOCK_MAX / 2, slab);
         }
         self.cells[self.len.get()].set(cell);

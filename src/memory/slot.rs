@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! vacant --open--> open --begin_close--> closing --finish--> closed --recycle--> vacant (next generation)
-//!                    \____________________ recycle (an orphan that nobody else can see) ___________/
+//!                    \\__________ close_at_once ____________/                  /
+//!                     \___________ recycle (an orphan that nobody else can see) /
 //! ```
 //!
 //! # Who may do what
@@ -286,6 +287,27 @@ impl<P> Slot<P> {
         let before = self.state.fetch_xor(OPEN | CLOSING, Ordering::AcqRel);
         assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
         before
+    }
+
+    /// Open to closed at once, and ends the body by `end`. `false`, and nothing happens, if the slot is not just open, or
+    /// if its state is not any more the one that was read.
+    ///
+    /// The caller took the slot from its owner, has a handle of it, and announces it nowhere; he made the array, and by
+    /// the state that he read no other thread uses it.
+    /// Invariant I4 (design.md).
+    #[inline(always)]
+    pub(crate) fn close_at_once(&self, state: u64, end: impl FnOnce(&mut Option<P>)) -> bool {
+        let closed = state ^ (OPEN | CLOSED);
+        if state & (OPEN | KEPT | BUSY) != OPEN
+            // AcqRel: Release pairs with `state` in readers; Acquire with `share` and `keep`, after which it fails.
+            || self.state.compare_exchange(state, closed, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        // SAFETY: while the slot was open no other thread said by `share` that it reads, and from now on none can; the
+        // caller does not read. `CLOSING` was not set, so nobody finishes, and the caller's handle keeps the slot.
+        self.body.with_mut(|p| end(unsafe { &mut *p }));
+        true
     }
 
     /// The body of a slot that is closing in this generation and that nobody announces any more, for the one

@@ -226,6 +226,12 @@ pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     CONTEXT.with(f)
 }
 
+/// Whether this thread registered, and has not left yet.
+#[inline]
+pub(crate) fn is_here() -> bool {
+    RECORD.with(Cell::get).is_some()
+}
+
 /// The lane for a drop on this thread.
 #[inline]
 pub(crate) fn lane() -> usize {

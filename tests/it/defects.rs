@@ -312,6 +312,24 @@ fn defect09_the_reader_that_lets_go_last_ends_what_was_closed_meanwhile() {
     });
 }
 
+/// Invariant I4 (design.md), of a thread that closes what it reads.
+#[test]
+fn defect09_a_close_under_a_read_of_its_own_thread_leaves_the_bytes_to_it() {
+    switched(true, |device| {
+        if !device.is_cpu() {
+            return;
+        }
+        let before = device.memory().active;
+        let a = Tensor::ones(1 << 16, DType::F32, device).unwrap();
+        let all = a.with_slice(|slice: &[f32]| {
+            a.close();
+            assert!(!a.is_open() && device.memory().active > before, "its bytes stay for the reader");
+            slice.iter().sum::<f32>()
+        });
+        assert_eq!((all.unwrap(), device.memory().active), (65536., before));
+    });
+}
+
 /// Invariant I4 (design.md), of each operand: its bytes would soon be another array's.
 #[test]
 fn defect09_no_operand_is_freed_under_a_long_operation() {

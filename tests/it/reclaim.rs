@@ -157,6 +157,24 @@ fn f54_an_array_closed_by_hand_and_reaped_later_is_freed_once() {
     });
 }
 
+/// Invariants I2 and I3 (design.md): nothing of it is left to reclaim but the slot.
+#[test]
+fn f54_the_last_handle_of_an_array_closed_by_hand_leaves_nothing_in_the_queue() {
+    both(|device| {
+        let manager = base(device);
+        let before = gc::stats();
+        for _ in 0..1000 {
+            let array = vector(&manager);
+            array.close();
+            drop(array);
+        }
+        let after = gc::stats();
+        assert_eq!((after.closed - before.closed, after.live), (1000, before.live));
+        let waiting = after.queued - before.queued;
+        assert!(if device.is_cpu() { waiting == 0 } else { waiting <= 1 }, "{waiting} wait in the queue");
+    });
+}
+
 #[test]
 fn f55_arrays_of_a_manager_that_closed_before_the_reaping_are_freed_once() {
     both(|device| {

@@ -144,6 +144,62 @@ fn an_exchange_excludes_readers() {
     });
 }
 
+/// The thread that made the array closes it by a handle, at once if nobody else uses it, and lets the handle go.
+fn close_at_once(world: &World) {
+    world.close_by_hand(MAKER);
+    world.drop_proxy(MAKER);
+}
+
+fn read_and_drop(world: &World) {
+    world.operation(STRANGER);
+    world.drop_proxy(STRANGER);
+}
+
+#[test]
+fn a_close_at_once_leaves_a_body_to_a_strange_reader() {
+    let model = Model::handles(2).before(World::give_to_handles);
+    model.beside(read_and_drop).run(close_at_once, |world| world.settle(1));
+}
+
+#[test]
+fn of_two_closers_by_hand_one_ends_the_array_also_at_once() {
+    let model = Model::handles(2).before(World::give_to_handles);
+    let other = |world: &World| {
+        world.close_by_hand(STRANGER);
+        world.drop_proxy(STRANGER);
+    };
+    model.beside(other).run(close_at_once, |world| world.settle(1));
+}
+
+#[test]
+fn a_maker_does_not_close_at_once_what_it_reads_itself() {
+    let model = Model::handles(2).before(World::give_to_handles);
+    let close_in_use = |world: &World| {
+        if world.pin(MAKER, 1) {
+            world.close_by_hand(MAKER);
+            world.read();
+            world.release(MAKER, 1);
+        }
+        world.drop_proxy(MAKER);
+    };
+    model.beside(read_and_drop).run(close_in_use, |world| world.settle(1));
+}
+
+/// The slot of a closed array is recycled by the drop; who has its key may count up just before, and lets go again.
+#[test]
+fn a_key_that_finds_a_closed_array_does_not_keep_its_slot() {
+    let model = Model::handles(1).before(World::give_to_handles).reusing();
+    let find = |world: &World| {
+        if world.find(STRANGER, 1) {
+            world.drop_proxy(STRANGER);
+        }
+    };
+    model.beside(find).beside(World::drain).run(close_at_once, |world| {
+        world.drop_proxy(MAKER);
+        world.settle(2);
+    });
+}
+
 /// Two handles own the array; `other` ends it by one of them, and both are let go.
 fn close_by_hand_against_the_last_drop(other: fn(&World)) {
     let drop_drain = |world: &World| {

@@ -94,3 +94,18 @@ fn a_reader_that_does_not_look_again_when_it_said_so_reads_a_taken_body() {
 fn a_maker_that_does_not_ask_misses_a_reader() {
     close_by_the_maker(Fault::CloserDoesNotAsk);
 }
+
+#[test]
+#[should_panic]
+fn a_close_at_once_from_a_later_state_misses_a_reader() {
+    let close_at_once = |world: &World| {
+        world.close_by_hand(MAKER);
+        world.drop_proxy(MAKER);
+    };
+    let read = |world: &World| {
+        world.operation(STRANGER);
+        world.drop_proxy(STRANGER);
+    };
+    let model = Model::handles(2).before(World::give_to_handles).fault(Fault::CloseFromALaterState);
+    model.beside(read).run(close_at_once, |world| world.settle(1));
+}

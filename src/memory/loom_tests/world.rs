@@ -9,7 +9,7 @@ use crate::base::sync::{AtomicU32, Ordering, UnsafeCell, wait_turn};
 use crate::memory::{
     hazard::{Hazards, announced, heavy},
     queue::{LANES, Queue},
-    slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Shown, Slot, TURNED, generation_of},
+    slot::{BUSY, CLOSED, CLOSING, KEPT, OPEN, SHARED, Shown, Slot, TURNED, generation_of},
 };
 
 /// As in `registry/slots.rs` and `owner.rs`.
@@ -39,6 +39,8 @@ pub(super) enum Fault {
     NoLookAfterSharing,
     /// A closer that made the array does not ask whether others use it.
     CloserDoesNotAsk,
+    /// A closer that made the array closes it from whatever state it has by then.
+    CloseFromALaterState,
     /// A writer that found a reader says that the bytes are its own.
     AloneThoughRead,
     /// A writer of bytes of all threads does not tell those who read without a look at the storage.
@@ -321,11 +323,25 @@ impl World {
         self.owner.store(HANDLES, Ordering::Release);
     }
 
-    /// `registry::close`: ends an array by a handle.
+    /// `registry::close`: ends an array by a handle, which the caller keeps.
     pub(super) fn close_by_hand(&self, me: usize) {
-        if self.take(1) {
-            self.close_taken(me);
+        if !self.take(1) {
+            return;
         }
+        let state = self.slot.state();
+        if self.is_alone(me, state) && !self.records[me].announces(0) {
+            let end = |body: &mut Option<Canary>| {
+                self.touched.store(1, Ordering::Relaxed);
+                *body = None;
+            };
+            // Makes loom look at uses by others before and after this.
+            self.touched.store(1, Ordering::Relaxed);
+            let state = if self.fault == Fault::CloseFromALaterState { self.slot.state() } else { state };
+            if self.slot.close_at_once(state, end) {
+                return;
+            }
+        }
+        self.close_taken(me);
     }
 
     /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it, and did not make it.
@@ -371,9 +387,13 @@ impl World {
         }
     }
 
-    /// `registry::drop_proxy` with the switch on: the last one queues the slot.
+    /// `registry::drop_proxy` with the switch on: the last one queues the slot, or recycles it if it is closed.
     pub(super) fn drop_proxy(&self, lane: usize) {
         if !self.slot.drop_proxy() {
+            return;
+        }
+        if self.owner.load(Ordering::Relaxed) == NOBODY && self.slot.state() & CLOSED != 0 {
+            self.end_orphan();
             return;
         }
         if self.fault == Fault::RecycleBeforeDrain && self.take(1) {

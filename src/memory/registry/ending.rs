@@ -11,8 +11,8 @@ use crate::memory::{
     metadata::Metadata,
     node, owner,
     queue::Queue,
-    registry::slots::{ArrayBody, ArraySlot, NAMES, OwnedArray, SLOTS, slot, upgrade_index},
-    slot::{KEPT, LENT, NAMED, OPEN, generation_of},
+    registry::slots::{ArrayBody, ArraySlot, NAMES, NOBODY, OwnedArray, SLOTS, slot, upgrade_index},
+    slot::{CLOSED, KEPT, LENT, NAMED, OPEN, TURNED, generation_of},
     storage, switch,
     threads::{self, Counts, ThreadContext},
 };
@@ -20,11 +20,29 @@ use crate::memory::{
 /// Slots whose last handle was dropped, until they are drained (`reclaim.rs`).
 pub(crate) static QUEUE: Queue = Queue::new();
 
-/// Ends an array by hand. Harmless if it ended already.
+/// Ends an array by hand. Harmless if it ended already. The caller borrows a handle of it.
 pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Site) {
-    if owner::take(slot(key.index()), key.generation()).is_some() {
-        close_taken(context, &[key], closer, Some(site));
+    let cell = slot(key.index());
+    if owner::take(cell, key.generation()).is_none() {
+        return;
     }
+    let state = cell.core.state();
+    if cell.is_alone(context, state) && !context.record.hazards.announces_first(context.used_places.get(), key.index())
+    {
+        note_close(cell, closer, Some(site));
+        if cell.core.close_at_once(state, |held| end_body(context, held)) {
+            Counts::bump(&context.record.counts.closed, 1);
+            return;
+        }
+    }
+    close_taken(context, &[key], closer, Some(site));
+}
+
+/// Says who closes an array that was taken from its owner, and where.
+fn note_close(cell: &ArraySlot, closer: Closer, site: Option<Site>) {
+    // Relaxed: published by the Release of the exchange that closes it.
+    cell.closer.store(closer as u32, Ordering::Relaxed);
+    cell.closed.store(site);
 }
 
 /// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of
@@ -65,9 +83,7 @@ pub(crate) fn close_taken(context: &ThreadContext, taken: &[Key], closer: Closer
     let mut alone = true;
     for key in taken {
         let cell = slot(key.index());
-        // Relaxed: published by the Release of `begin_close`.
-        cell.closer.store(closer as u32, Ordering::Relaxed);
-        cell.closed.store(site);
+        note_close(cell, closer, site);
         let before = cell.core.begin_close();
         alone &= cell.is_alone(context, before);
         if before & KEPT != 0 {
@@ -126,21 +142,44 @@ pub(crate) fn drop_proxy(key: Key) {
         return;
     }
     // Relaxed: nobody else holds a handle that could move the array now.
-    if !switch::reclaiming()
-        && cell.owner.load(Ordering::Relaxed) & owner::UNLISTED == 0
-        && cell.core.keep() & OPEN != 0
-    {
-        threads::count_here(|counts| &counts.kept);
-        // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the
-        // two takes the kept count back.
-        let generation = key.generation();
-        if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {
-            return;
-        }
-        threads::count_here(|counts| &counts.unkept);
+    let owner = cell.owner.load(Ordering::Relaxed);
+    if owner & owner::UNLISTED == 0 && (owner == NOBODY || !switch::reclaiming()) && drop_listed(key, cell) {
+        return;
     }
     threads::count_here(|counts| &counts.queued);
     QUEUE.push(threads::lane(), key.index(), &cell.core.link);
+}
+
+/// The last proxy of an array fell that a manager owns, or nobody does. `true` if nothing is left to do: it was closed,
+/// and its slot is vacant now, or the switch is off, and it stays with its manager.
+#[inline(never)]
+fn drop_listed(key: Key, cell: &ArraySlot) -> bool {
+    // Of a closed one nothing is left but the slot, which goes to this thread's stock without a lock or a device's call.
+    let state = cell.core.state();
+    if state & (CLOSED | NAMED | LENT | TURNED) == CLOSED
+        && threads::is_here()
+        && cell.metadata.get(state).device.is_cpu()
+        && threads::with_context(|context| {
+            let has_room = context.slots.has_room();
+            if has_room {
+                end_orphan(context, key.index(), cell);
+            }
+            has_room
+        })
+    {
+        return true;
+    }
+    if switch::reclaiming() || cell.core.keep() & OPEN == 0 {
+        return false;
+    }
+    threads::count_here(|counts| &counts.kept);
+    // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the two
+    // takes the kept count back.
+    if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(key.generation()) {
+        return true;
+    }
+    threads::count_here(|counts| &counts.unkept);
+    false
 }
 
 /// A slot came out of the queue: ends the array if that was its last count.
@@ -201,12 +240,16 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
 /// Makes a slot vacant.
 #[inline(never)]
 fn recycle(context: &ThreadContext, index: u32, cell: &ArraySlot) {
-    vacate(context, index, cell, |held| {
-        if let Some(ArrayBody { storage, node }) = held.take() {
-            storage.end(context);
-            drop(node);
-        }
-    });
+    vacate(context, index, cell, |held| end_body(context, held));
+}
+
+/// Ends what an array held.
+#[inline(always)]
+fn end_body(context: &ThreadContext, held: &mut Option<ArrayBody>) {
+    if let Some(ArrayBody { storage, node }) = held.take() {
+        storage.end(context);
+        drop(node);
+    }
 }
 
 /// Takes out of the side tables what they say of an array.
