@@ -277,6 +277,17 @@ fn a_polynomial_schedule_falls_and_dl4js_rises() {
     });
 }
 
+/// DL4J's has `decay^-1` there, a rate of 0.5, and an infinite one for a decay of 0.
+#[test]
+fn an_odd_way_up_and_back_of_a_cycle_ends_where_it_began() {
+    for decay in [0.5, 0.] {
+        let kind = ScheduleKind::Cycle { max: 1.25, length: 6, annealing: 1, decay };
+        let cycle = Schedule::new(ScheduleType::Iteration, 0.25, kind);
+        let rates = [0, 1, 2, 3, 4, 5, 6].map(|i| cycle.value_at(i, 0));
+        assert_eq!(rates, [0.25, 0.75, 1.25, 0.75, 0.25, 0.25, 0.25]);
+    }
+}
+
 #[test]
 fn nadam_is_the_papers_and_not_dl4js() {
     both(|| {

@@ -66,7 +66,8 @@ pub enum ScheduleKind {
         /// The count at which it is half.
         step: u64,
     },
-    /// From `initial` up to `max` and back, then `initial * decay^k` for the last `annealing` counts; then again.
+    /// From `initial` up to `max` and back, then `initial * decay^k` for the last `annealing` counts; then again. Where
+    /// the way up and back has an odd number of counts, its last one is `initial`; DL4J's divides that by `decay`.
     Cycle {
         /// The highest value.
         max: f64,
@@ -114,7 +115,7 @@ impl Schedule {
                 } else if place < 2 * half {
                     max - increment * (place - half) as f64
                 } else {
-                    initial * decay.powf(annealing as f64 - (length - place) as f64)
+                    initial * decay.powf((annealing as f64 - (length - place) as f64).max(0.0))
                 }
             }
             ScheduleKind::Ramp { length } => initial * ((i + 1.0) / length.max(1) as f64).min(1.0),
