@@ -232,6 +232,39 @@ fn a_request_waits_for_others_no_longer_than_it_may() {
     });
 }
 
+/// Broken by: a worker that waits for what fits its batch, and leaves waiting what does not.
+#[test]
+fn a_batch_that_waits_holds_up_no_full_one_and_no_full_queue() {
+    both(|| {
+        // Two requests of another width are a batch, and one takes the only place, which no other can have then.
+        for (limit, places, others, answered) in [(2, 64, 2, 3), (32, 1, 1, 1)] {
+            let latency = Duration::from_secs(600);
+            let inference = ParallelInference::builder(double).batch_limit(limit).queue_limit(places);
+            let inference = inference.max_latency(latency).build().unwrap();
+            let (tell, told) = mpsc::channel();
+            let mut got: Vec<usize> = thread::scope(|scope| {
+                for n in 0..=others {
+                    let (inference, tell) = (&inference, tell.clone());
+                    let asks = move || {
+                        let answer = inference.output(&rows(1, if n == 0 { 2 } else { 3 }, 1.));
+                        // What a shutdown left alone tells nobody.
+                        let _ = answer.map(|_| tell.send(n));
+                    };
+                    thread::Builder::new().name(ASKS.to_owned()).spawn_scoped(scope, asks).unwrap();
+                    if n == 0 {
+                        until_they_wait(ASKS, 1);
+                    }
+                }
+                let got = (0..answered).map_while(|_| told.recv_timeout(Duration::from_secs(60)).ok()).collect();
+                inference.shutdown();
+                got
+            });
+            got.sort_unstable();
+            assert_eq!(got, (0..answered).collect::<Vec<_>>(), "of {limit} rows and {places} places");
+        }
+    });
+}
+
 #[test]
 fn another_model_answers_from_its_update_on() {
     both(|| {

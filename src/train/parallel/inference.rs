@@ -92,7 +92,8 @@ impl ParallelInferenceBuilder {
     }
 
     /// How long a request may wait for others to fill its batch. 0 unless this says something else: then what waits
-    /// when a worker is free is a batch.
+    /// when a worker is free is a batch. It waits no longer where those that do not fit it are as many rows as a batch,
+    /// or have all places.
     #[must_use]
     pub fn max_latency(mut self, latency: Duration) -> Self {
         self.settings.max_latency = latency;
@@ -421,7 +422,7 @@ impl InferenceShared {
             rows += fitting(&mut queue.waiting, &mut batch, limit.saturating_sub(rows));
             self.taken.notify_all();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if rows >= limit || left.is_zero() || queue.closed {
+            if rows >= limit || left.is_zero() || queue.closed || self.is_pressed(&queue.waiting) {
                 break;
             }
             queue.gathering = true;
@@ -437,6 +438,13 @@ impl InferenceShared {
             self.arrived.notify_all();
         }
         Some(batch)
+    }
+
+    /// Whether requests that do not fit the batch of who gathers end that: they are as many rows as a batch, or have
+    /// all places, so that nobody else can come.
+    fn is_pressed(&self, waiting: &VecDeque<InferenceRequest>) -> bool {
+        let rows = waiting.iter().fold(0, |rows: usize, request| rows.saturating_add(request.rows));
+        rows >= self.settings.batch_limit || waiting.len() >= self.settings.queue_limit
     }
 }
 
