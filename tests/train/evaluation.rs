@@ -288,6 +288,34 @@ fn areas_of_ties_are_those_of_scikit_learn() {
     });
 }
 
+/// ND4J's curves have thresholds 1 and 0 at their ends whatever the scores are.
+#[test]
+fn points_of_curves_of_scores_that_are_no_probabilities_have_their_thresholds() {
+    both(|| {
+        let of = |all: &[f64]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
+        for (scores, wanted) in [
+            ([-3., -1., -2., -0.5], [1., -0.5, -1., -2., -3.]),
+            ([2., 5., 3., 9.], [f64::INFINITY, 9., 5., 3., 2.]),
+            ([-3., 0., -2., 9.], [f64::INFINITY, 9., 0., -2., -3.]),
+        ] {
+            let mut roc = Roc::default().with_remove_redundant_points(false);
+            roc.eval(&of(&[0., 1., 1., 0.]), &of(&scores), None).unwrap();
+            let (curve, pr) = (roc.roc_curve().unwrap(), roc.precision_recall_curve().unwrap());
+            // Where all are above 0, that is a threshold for nothing more.
+            let end: &[f64] = if scores[0] > 0. { &[0.] } else { &[] };
+            assert_eq!(curve.thresholds, [&wanted[..], end].concat());
+            assert!(pr.thresholds.iter().rev().eq(&curve.thresholds));
+            for (i, &threshold) in curve.thresholds.iter().enumerate() {
+                let counts = roc.counts_at_threshold(threshold);
+                close(curve.true_positive_rates[i], counts.score(Metric::Recall), "rate of the counts");
+                close(curve.false_positive_rates[i], counts.score(Metric::FalsePositiveRate), "rate of the counts");
+                let at = pr.point_at_threshold(threshold);
+                close(pr.recalls[at], counts.score(Metric::Recall), "recall of the counts");
+            }
+        }
+    });
+}
+
 #[test]
 fn points_of_a_curve_are_found() {
     both(|| {

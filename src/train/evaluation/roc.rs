@@ -21,6 +21,8 @@ const STEPS_MAX: usize = 1 << 24;
 ///
 /// Exact, it keeps each score (8 bytes a row), and equal scores are one point of the curve, so that the area is the
 /// probability that a positive has the larger score, where ties count half. With steps, it keeps two counters for each.
+/// Exact curves begin at the threshold 1 and end at 0, as ND4J's do; where scores are beyond those, at infinity and at
+/// the least.
 ///
 /// Labels are one column, or two, of which the second is looked at. For more there is
 /// [`RocMultiClass`](super::RocMultiClass).
@@ -263,8 +265,8 @@ impl Roc {
         let mut points: Vec<Point> =
             self.cuts().map(|cut| [cut.threshold, cut.fp as f64 / n, cut.tp as f64 / p]).collect();
         if self.steps == 0 {
-            points.insert(0, [1., 0., 0.]);
-            if points.last().is_some_and(|last| last[0] != 0.) {
+            points.insert(0, [above(&points), 0., 0.]);
+            if points.last().is_some_and(|last| last[0] > 0.) {
                 points.push([0., 1., 1.]);
             }
             if self.remove_redundant {
@@ -290,8 +292,8 @@ impl Roc {
         };
         let mut points: Vec<Point> = self.cuts().map(point).collect();
         if self.steps == 0 {
-            points.insert(0, [1., 0., 1.]);
-            if points.last().is_some_and(|last| last[0] != 0.) {
+            points.insert(0, [above(&points), 0., 1.]);
+            if points.last().is_some_and(|last| last[0] > 0.) {
                 points.push(point(ThresholdCounts { threshold: 0., tp: positives, fp: negatives }));
             }
         }
@@ -387,6 +389,11 @@ impl Roc {
             _ => Box::new(std::iter::empty()),
         }
     }
+}
+
+/// The threshold of a curve's point at which nothing is predicted to be positive: 1, unless a score is larger.
+fn above(points: &[Point]) -> f64 {
+    if points.first().is_some_and(|first| first[0] > 1.) { f64::INFINITY } else { 1. }
 }
 
 fn falling(scores: &[f64]) -> Vec<f64> {
