@@ -215,6 +215,10 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
                 batches.reset().unwrap();
             }
         }
+        // A line of names in Latin-1, which nobody reads.
+        let path = folder.put("names", b"Gr\xf6\xdfe,b\n1,2\n3,4\n");
+        let mut batches = CsvDataSetIterator::new(&path, CsvLabels::None, 5).unwrap().with_skip_lines(1).unwrap();
+        assert_eq!(batches.next().unwrap().unwrap().features.to_vec2::<f32>().unwrap(), [[1., 2.], [3., 4.]]);
         for (text, labels, why) in [
             ("1,2\n3,x\n", CsvLabels::None, "line 2: column 1 has `x`"),
             ("1,2\n3\n", CsvLabels::None, "line 2: 1 columns, where the first row has 2"),

@@ -66,6 +66,8 @@ pub struct CsvDataSetIterator {
     line: usize,
     /// Columns of the first row.
     columns: Option<usize>,
+    /// The last line as it lies in the file, and as the text of a row.
+    bytes: Vec<u8>,
     text: String,
 }
 
@@ -79,11 +81,12 @@ impl CsvDataSetIterator {
         called_here(check_batch(batch))?;
         let path = path.as_ref().to_owned();
         let file = called_here(open(&path))?;
-        let (skip, delimiter, has_ids, text) = (0, ',', false, String::new());
-        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, has_ids, file, line: 0, columns: None, text })
+        let (skip, delimiter, has_ids, columns) = (0, ',', false, None);
+        let (bytes, text) = (Vec::new(), String::new());
+        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, has_ids, file, line: 0, columns, bytes, text })
     }
 
-    /// Begins after that many lines.
+    /// Begins after that many lines, which may be of any encoding.
     ///
     /// # Errors
     /// As [`DataIterator::reset`].
@@ -115,17 +118,22 @@ impl CsvDataSetIterator {
     /// The next line that is not empty, to `text`.
     fn next_line(&mut self) -> Result<bool> {
         loop {
-            self.text.clear();
-            let read = self.file.read_line(&mut self.text);
+            self.bytes.clear();
+            let read = self.file.read_until(b'\n', &mut self.bytes);
             self.line += 1;
-            if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
-                self.text.remove(0);
+            if read.map_err(|error| self.fail(error.to_string()))? == 0 {
+                return Ok(false);
             }
-            match read {
-                Ok(0) => return Ok(false),
-                Ok(_) if self.line > self.skip && !self.text.trim().is_empty() => return Ok(true),
-                Ok(_) => {}
-                Err(error) => return Err(self.fail(error.to_string())),
+            if self.line <= self.skip {
+                continue;
+            }
+            let line = str::from_utf8(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+            let is_first = self.line == 1;
+            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(line);
+            if !line.trim().is_empty() {
+                self.text.clear();
+                self.text.push_str(line);
+                return Ok(true);
             }
         }
     }
