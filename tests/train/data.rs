@@ -571,6 +571,39 @@ fn an_iterator_that_was_used_up_is_reset_by_the_first_pass() {
     });
 }
 
+/// What it keeps over an epoch, its reset makes.
+struct Keeps {
+    kept: Option<Tensor>,
+    left: usize,
+}
+
+impl Iterator for Keeps {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Result<DataSet>> {
+        let kept = self.kept.as_ref()?;
+        self.left = self.left.checked_sub(1)?;
+        Some(kept.affine(1., 1.).and_then(|x| DataSet::new(x.clone(), x)))
+    }
+}
+
+impl DataIterator<DataSet> for Keeps {
+    fn reset(&mut self) -> Result<()> {
+        (self.kept, self.left) = (Some(Tensor::full(1f64, (4, 3), &Device::Cpu)?), 40);
+        Ok(())
+    }
+}
+
+/// Broken by: a reset of the first pass in the ring, which comes round to what the source keeps.
+#[test]
+fn what_a_source_makes_when_the_first_pass_resets_it_outlives_the_ring() {
+    both(|| {
+        let batches = AsyncDataSetIterator::with_prefetch(Keeps { kept: None, left: 0 }, 2).unwrap();
+        let whole = |batch: Result<DataSet>| batch.unwrap().features.to_vec::<f64>().unwrap() == [2.; 12];
+        assert_eq!(batches.map(whole).collect::<Vec<_>>(), [true; 40]);
+    });
+}
+
 #[test]
 fn one_made_ahead_of_one_made_ahead_is_whole() {
     both(|| {

@@ -125,7 +125,11 @@ impl<T: Leased> AsyncDataIterator<T> {
             let mut source = lock(&source);
             let mut next = source.next();
             if next.is_none() && element == 0 && is_first {
-                source.reset()?;
+                {
+                    // What the source keeps over epochs is not the ring's.
+                    let _out = Workspace::scope_out();
+                    source.reset()?;
+                }
                 next = source.next();
             }
             next.transpose()?.map(Held::moved).transpose()
