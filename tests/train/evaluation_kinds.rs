@@ -286,7 +286,7 @@ fn a_mask_of_another_shape_is_refused_however_many_numbers_it_has() {
 fn pictures_are_whole_svg() {
     both(|| {
         let (labels, predictions, _) = batches(&mut Dice(2)).remove(0);
-        let mut one = Evaluation::default().with_labels(["a<b", "\"c\"", "d&e"]);
+        let mut one = Evaluation::default().with_labels(["a<b\u{1}", "\"c\"\u{ffff}", "d&e\u{fffe}"]);
         one.eval(&labels, &predictions, None).unwrap();
         let mut roc = Roc::default();
         let of = |all: &[f64]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
@@ -296,6 +296,7 @@ fn pictures_are_whole_svg() {
             assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
             assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
             assert!(!picture.contains("a<b") && !picture.contains("NaN"));
+            assert!(!picture.contains(['\u{1}', '\u{fffe}', '\u{ffff}']), "XML has no such characters");
         }
     });
 }

@@ -108,6 +108,7 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => out.push(' '),
             letter if letter.is_control() => out.push(' '),
             letter => out.push(letter),
         }
