@@ -277,6 +277,27 @@ fn a_checkpoint_deletes_nothing_but_arrays() {
     });
 }
 
+/// Broken by: one name of arrays for all checkpoints whose own is no text.
+#[cfg(target_os = "linux")]
+#[test]
+fn checkpoints_whose_names_are_no_text_have_arrays_of_their_own() {
+    use std::os::unix::ffi::OsStrExt;
+
+    both(|| {
+        let folder = Folder::new();
+        let path = |name: &[u8]| folder.0.join(std::ffi::OsStr::from_bytes(name));
+        let (one, mut other) = (network(Updater::sgd(0.1)), network(Updater::sgd(0.1)));
+        other.fit_batch(&examples(4)).unwrap();
+        other.set_iteration(one.iteration());
+        one.save(path(b"run\xfe")).unwrap();
+        other.save(path(b"run\xff")).unwrap();
+        assert_ne!(params(&one), params(&other));
+        for (net, name) in [(&one, b"run\xfe"), (&other, b"run\xff")] {
+            assert_eq!(params(&Network::load(path(name), &Device::Cpu).unwrap()), params(net));
+        }
+    });
+}
+
 #[test]
 fn a_checkpoint_that_there_is_no_memory_for_changes_nothing() {
     both(|| {

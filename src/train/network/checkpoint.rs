@@ -42,6 +42,14 @@ fn index_of(path: &Path) -> PathBuf {
     followed(&index)
 }
 
+/// What the names of a checkpoint's arrays begin with, which the JSON has to tell: its own name, or the digits of that
+/// where it is no text, so that no other checkpoint of the folder has it.
+fn stem_of(index: &Path) -> String {
+    let stem = index.file_stem().unwrap_or_default();
+    let digits = || stem.as_encoded_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    stem.to_str().map_or_else(digits, str::to_owned)
+}
+
 /// # Checkpoints
 impl Network {
     /// Writes configuration, parameters, what updaters keep, and counts: `path` with `.json` behind it (`run.1` is
@@ -78,7 +86,7 @@ impl Network {
 
     fn write(&self, index: &Path) -> Result<()> {
         let before = read(index).ok().and_then(|value| value["arrays"].as_str().map(str::to_owned));
-        let stem = index.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
+        let stem = stem_of(index);
         let step = format!("{stem}-{}", self.iteration);
         // A file that a checkpoint names is never written over: one of the same step gets another name.
         let taken = |name: &String| before.as_ref() == Some(name);
