@@ -6,14 +6,16 @@ use crate::base::{
     error::{Closer, Error, Result},
 };
 use crate::memory::{
+    budget::NoBytes,
     loan,
     manager::NdManager,
-    owner::{self, Entry, Owner},
+    owner::{self, Entry, Owner, Refused},
+    pressure,
     proxy::Proxy,
     reclaim,
     registry::{self, Pinned},
     switch,
-    threads::with_context,
+    threads::{ThreadContext, with_context},
     workspace::validity::{self, CycleId},
 };
 
@@ -160,28 +162,49 @@ impl Proxy {
         call.named(switch::check(call.op))?;
         with_context(|context| {
             reclaim::on_call(context);
-            let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
-            if let Some(cycle) = registry::cycle_of(self.key) {
-                return Err(if self.is_open() { stays(call, cycle) } else { registry::stale(call, self.key) });
-            }
-            let Some((before, mut counted)) = owner::take_to_move(cell, self.key.generation()) else {
-                return Err(registry::stale(call, self.key));
+            let mut attempt = || self.try_move(context, call, manager, lending);
+            let Err(why) = attempt() else { return Ok(()) };
+            let asked = match &why {
+                NoBytes::Budget(refusal) => refusal.asked as usize,
+                NoBytes::Exhausted | NoBytes::Failed(_) => 0,
             };
-            let entry = if lending { Entry::Lent } else { Entry::Moved };
-            let lenders = if lending { None } else { loan::end(index) };
-            if lending {
-                loan::begin(index, before);
-            }
-            let Err(refused) = counted.put((index, cell), manager.owner(), entry) else { return Ok(()) };
-            if lending {
-                loan::undo(index);
-            }
-            loan::restore(index, lenders);
-            if counted.put((index, cell), before, Entry::Stays).is_err() {
-                // The old owner closed in the meantime, and takes its array with it.
-                registry::close_taken(context, &[self.key], Closer::Manager, None);
-            }
-            Err(manager.refusal(call.op, refused).of(call))
+            call.named(pressure::recover(context, (call.op, manager.device(), asked), why, &mut attempt))
+        })
+    }
+
+    /// One try of a move. Refused, the array is where it was.
+    fn try_move(
+        &self,
+        context: &ThreadContext,
+        call: Call,
+        manager: &NdManager,
+        lending: bool,
+    ) -> std::result::Result<(), NoBytes> {
+        let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
+        if let Some(cycle) = registry::cycle_of(self.key) {
+            let is_open = self.is_open();
+            return Err(NoBytes::Failed(if is_open { stays(call, cycle) } else { registry::stale(call, self.key) }));
+        }
+        let Some((before, mut counted)) = owner::take_to_move(cell, self.key.generation()) else {
+            return Err(NoBytes::Failed(registry::stale(call, self.key)));
+        };
+        let entry = if lending { Entry::Lent } else { Entry::Moved };
+        let lenders = if lending { None } else { loan::end(index) };
+        if lending {
+            loan::begin(index, before);
+        }
+        let Err(refused) = counted.put((index, cell), manager.owner(), entry) else { return Ok(()) };
+        if lending {
+            loan::undo(index);
+        }
+        loan::restore(index, lenders);
+        if counted.put((index, cell), before, Entry::Stays).is_err() {
+            // The old owner closed in the meantime, and takes its array with it.
+            registry::close_taken(context, &[self.key], Closer::Manager, None);
+        }
+        Err(match refused {
+            Refused::OverBudget(refusal) => NoBytes::Budget(refusal),
+            refused => NoBytes::Failed(manager.refusal(call.op, refused).of(call)),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! Area C, behaviours 20 to 24 and 29 to 32: which manager owns what. Lending (25 to 28) is in `lending.rs`.
 
-use ndgc::{CmpOp, DType, Device, Error, SimConfig, Tensor, gc};
+use std::sync::{Arc, Mutex};
 
-use crate::it::support::{Operation, base, block, both, live_bytes, matrix, owned_by, values, vector};
+use ndgc::{Budget, CmpOp, DType, Device, Error, NdManager, SimConfig, Tensor, gc, memory};
+
+use crate::it::support::{Operation, base, block, both, live_bytes, matrix, owned_by, switched, values, vector};
 
 /// Every kind of operation on two 2 x 2 matrices of floats.
 const OPERATIONS: &[Operation] = &[
@@ -242,5 +244,32 @@ fn c32_a_duplicate_is_equal_but_not_the_same_and_keeps_the_name() {
         copy.zero_().unwrap();
         assert_eq!(values(&originals[0]), [1., 2., 3., 4.], "the bytes are not shared");
         assert_eq!(originals[0].copy().unwrap().name(), None, "`copy` is the one without the name");
+    });
+}
+
+/// Broken by: a move that its budget refuses at once, though what is dead or cached has the room.
+#[test]
+fn a_move_that_a_budget_has_no_room_for_looks_for_it_as_a_request_does() {
+    switched(true, |device| {
+        let (from, tenant) = (base(device), base(device));
+        tenant.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        let bytes = |manager: &NdManager, count: usize| manager.zeros(count, DType::U8).unwrap();
+        let arrays = [700, 200, 500].map(|count| bytes(&from, count));
+        // More dead ones than a call ends by itself.
+        drop((0..600).map(|_| bytes(&tenant, 1)).collect::<Vec<_>>());
+        arrays[0].attach(&tenant).unwrap();
+        let cache = Arc::new(Mutex::new(vec![bytes(&tenant, 300)]));
+        let own = Arc::clone(&cache);
+        let _reclaimer = memory::on_pressure("cache", 0, move |_| {
+            own.lock().unwrap().drain(..).for_each(|array| array.close());
+        });
+        arrays[1].temp_attach(&tenant).unwrap();
+        assert!(cache.lock().unwrap().is_empty() && tenant.budget_use().unwrap().refused == 0);
+        let Err(Error::OutOfMemory(told)) = arrays[2].attach(&tenant) else { panic!("there is no room") };
+        let steps: Vec<_> = told.steps.iter().map(|step| step.name).collect();
+        assert_eq!((steps, told.requested), (vec!["drain", "collect_orphans", "cache"], 500));
+        assert!(owned_by(&arrays[2], &from), "it stays");
+        let used = tenant.budget_use().unwrap();
+        assert_eq!((used.bytes, used.arrays, used.refused), (900, 2, 1));
     });
 }
