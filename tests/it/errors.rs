@@ -229,6 +229,7 @@ fn errors_of_managers_name_manager_maker_and_closer() {
             text(sub.ones(1, DType::F32)),
             text(of_capped.exp()),
             text(NdManager::system(device).close()),
+            text(NdManager::system(device).set_budget(Budget::new())),
         ];
         assert_eq!(
             texts,
@@ -243,8 +244,10 @@ fn errors_of_managers_name_manager_maker_and_closer() {
                  manager that is open, or a device",
                 "exp: manager `UUID` (made at HERE) is capped and takes no further arrays; name another manager, or \
                  make a sub-manager of it",
-                "close: the system manager lives as long as the process and cannot be closed, capped or lent to; use \
-                 NdManager::new_base_manager",
+                "close: the system manager lives as long as the process and cannot be closed, capped, lent to or \
+                 given a budget; use NdManager::new_base_manager, or Device::set_limit for all of a device",
+                "set_budget: the system manager lives as long as the process and cannot be closed, capped, lent to or \
+                 given a budget; use NdManager::new_base_manager, or Device::set_limit for all of a device",
             ]
         );
     });

@@ -647,8 +647,8 @@ impl Error {
             ),
             Error::SystemManager { op, .. } => write!(
                 f,
-                "{op}: the system manager lives as long as the process and cannot be closed, capped or lent to; \
-                 use NdManager::new_base_manager"
+                "{op}: the system manager lives as long as the process and cannot be closed, capped, lent to or \
+                 given a budget; use NdManager::new_base_manager, or Device::set_limit for all of a device"
             ),
             Error::InUse { op, array, by, .. } => {
                 write!(f, "{op}: array {array} is in use by {by}; let that end first")
