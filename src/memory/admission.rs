@@ -40,9 +40,9 @@ pub fn parse_limit(text: &str) -> Result<Option<u64>> {
 impl NdManager {
     /// Sets what this manager and all below it may have together; a manager below may have a budget of its own, within
     /// this one. What they have already is charged, and may be more. Returns the budget before. The first budget of a
-    /// manager is a walk over all arrays below it; another one changes four numbers. Of those below that had one
-    /// before, the first one here begins the figures anew ([`NdManager::budget_use`]), and ends what was reserved of
-    /// them.
+    /// manager is a walk over all arrays below it; another one changes four numbers. Those below that had one before go
+    /// on with their figures ([`NdManager::budget_use`]), without what was reserved of them: the first one here ends
+    /// that.
     ///
     /// Bytes are charged to the manager that an array is made for, before there is memory, until they are free, whoever
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
@@ -232,7 +232,7 @@ impl Workspace {
     ///
     /// Its bytes count there, not its arrays, and a refusal is told as of the manager whose budget it is. It stays
     /// charged to these budgets after the manager is closed, until it is destroyed and its bytes are free, or charged
-    /// to another manager. Where a manager above gets its first budget later, those below it begin anew without the
+    /// to another manager. Where a manager above gets its first budget later, those below it go on without the
     /// workspace, which stays charged to the former ones, with the limits that they had, until this is called again;
     /// else that changes nothing.
     ///

@@ -118,7 +118,7 @@ fn node(number: u32) -> &'static BudgetNode {
 
 /// Opens the node of a workspace below another one, or with 0 below none. `None` if there are too many.
 pub(crate) fn open_workspace(name: &Arc<str>, parent: u32, budget: &Budget) -> Option<u32> {
-    let number = open(parent, 0, budget)?;
+    let number = open(parent, 0, budget, 0)?;
     WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(name));
     Some(number)
 }
@@ -136,24 +136,32 @@ pub(crate) fn workspaces_below(number: u32) -> Vec<Arc<str>> {
     all.iter().filter(is_below).map(|(_, name)| Arc::clone(name)).collect()
 }
 
-/// Opens a node below another one, of a manager, or with 0 of none. `None` if there are too many.
-pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
+/// Opens a node below another one, of a manager, or with 0 of none. In the place of a former one of the manager, if
+/// that is not 0, it goes on with its figures. `None` if there are too many.
+pub(crate) fn open(parent: u32, manager: u64, budget: &Budget, former: u32) -> Option<u32> {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     let number = NODES.take_from(&mut free)? + 1;
     drop(free);
     let fresh = node(number);
     retain(parent);
+    let (so_far, has_soft_arrays) = match former {
+        0 => (BudgetUse::default(), 0),
+        former => (usage(former), node(former).has_soft_arrays.load(Ordering::Relaxed)),
+    };
     fresh.parent.store(parent, Ordering::Relaxed);
     fresh.refs.fetch_add(1, Ordering::Relaxed);
     fresh.manager.store(manager, Ordering::Relaxed);
-    for number in [&fresh.reserved, &fresh.promised, &fresh.refused, &fresh.soft_passed] {
-        number.store(0, Ordering::Relaxed);
+    let begins = [(&fresh.refused, so_far.refused), (&fresh.soft_passed, so_far.soft_passed)];
+    for (number, begin) in [(&fresh.reserved, 0), (&fresh.promised, 0)].into_iter().chain(begins) {
+        number.store(begin, Ordering::Relaxed);
     }
-    fresh.has_soft_arrays.store(0, Ordering::Relaxed);
+    fresh.has_soft_arrays.store(has_soft_arrays, Ordering::Relaxed);
     set(number, budget);
     COUNT.fetch_add(u32::from(manager != 0), Ordering::Relaxed);
-    fresh.arrays.open();
-    fresh.bytes.open();
+    // What is charged to the former one comes over, and counts with what is free by now; what is reserved does not.
+    let held = so_far.bytes.saturating_sub(so_far.reserved_bytes);
+    fresh.arrays.open(so_far.peak_arrays, so_far.total_arrays.saturating_sub(so_far.arrays));
+    fresh.bytes.open(so_far.peak_bytes, so_far.total_bytes.saturating_sub(held));
     Some(number)
 }
 

@@ -693,10 +693,10 @@ fn give_budget(tree: &mut Tree, place: TreePlace, call: Call, budget: &Budget) -
         let old = at.id.budget();
         let renewed_of = |old: u32| renewed.get(&old).copied();
         let new = if at.key == place.key {
-            budget::open(old, manager_key(at.id), budget)
+            budget::open(old, manager_key(at.id), budget, 0)
         } else if at.owns_budget() {
             let above = renewed_of(budget::parent_of(old)).unwrap_or(0);
-            budget::open(above, manager_key(at.id), &budget::limits(old))
+            budget::open(above, manager_key(at.id), &budget::limits(old), old)
         } else {
             renewed_of(old).inspect(|&number| budget::retain(number))
         };

@@ -154,6 +154,26 @@ fn a_budget_that_comes_later_counts_what_is_there_with_managers_below_it() {
 }
 
 #[test]
+fn a_first_budget_above_leaves_the_figures_of_those_below_as_they_were() {
+    both(|device| {
+        let root = base(device);
+        let tenant = root.child("tenant").unwrap();
+        tenant.set_budget(Budget::new().max_bytes(1000).soft_bytes(500)).unwrap();
+        bytes(&tenant, 900).unwrap().close();
+        let _x = bytes(&tenant, 100).unwrap();
+        assert!(bytes(&tenant, 901).is_err());
+        let before = tenant.budget_use().unwrap();
+        assert_eq!((before.peak_bytes, before.total_bytes, before.refused, before.soft_passed), (900, 1000, 1, 1));
+        root.set_budget(Budget::new()).unwrap();
+        assert_eq!(tenant.budget_use(), Some(before));
+        let _y = bytes(&tenant, 200).unwrap();
+        let now = tenant.budget_use().unwrap();
+        assert_eq!((now.bytes, now.peak_bytes, now.total_bytes, now.total_arrays), (300, 900, 1200, 3));
+        assert_eq!(root.budget_use().unwrap().total_bytes, 300, "its own begin with it");
+    });
+}
+
+#[test]
 fn a_view_of_its_handles_that_is_refused_a_place_leaves_the_bytes_charged() {
     both(|device| {
         let (owner, full) = (base(device), base(device));

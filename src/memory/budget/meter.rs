@@ -95,11 +95,11 @@ impl Meter {
         }
     }
 
-    /// Begins at nothing.
-    pub(super) fn open(&self) {
-        self.peak.store(0, Ordering::Relaxed);
-        self.freed.store(0, Ordering::Relaxed);
+    /// Begins at nothing, after so much that was charged and is free, and with this peak.
+    pub(super) fn open(&self, peak: u64, gone: u64) {
+        self.peak.store(peak, Ordering::Relaxed);
+        self.freed.store(gone, Ordering::Relaxed);
         // Release: pairs with the Acquire in `add`.
-        self.charged.store(0, Ordering::Release);
+        self.charged.store(gone, Ordering::Release);
     }
 }
