@@ -4,7 +4,9 @@
 //! threads that rest, and what the pool keeps for a load that is over. The collector thread takes both.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::device::Device;
@@ -12,12 +14,14 @@ use crate::memory::{reclaim, switch, threads, window};
 
 /// Whether the collector shall run, and its thread. Held while one starts or ends.
 struct Collector {
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 static COLLECTOR: Mutex<Collector> = Mutex::new(Collector { thread: None });
 static ACTIVE: Mutex<bool> = Mutex::new(false);
 static CHANGED: Condvar = Condvar::new();
+/// Whether somebody waits for the end of the thread.
+static IS_AWAITED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static IS_COLLECTOR: Cell<bool> = const { Cell::new(false) };
@@ -78,18 +82,29 @@ pub fn toggle_periodic_gc(on: bool) -> bool {
     if !is_periodic_gc_active()
         && let Some(ending) = collector.thread.take()
     {
-        let _ = ending.join();
+        end(ending);
     }
     let before = set_active(on);
     if on && collector.thread.is_none() {
         collector.thread = std::thread::Builder::new().name("ndgc-gc".into()).spawn(run).ok();
     }
     if !on && let Some(thread) = collector.thread.take() {
-        CHANGED.notify_all();
-        // It collects nothing that could panic: the code of users is contained.
-        let _ = thread.join();
+        end(thread);
     }
     before
+}
+
+/// Ends the thread, whatever its drops ask for meanwhile: they are the user's.
+fn end(thread: JoinHandle<()>) {
+    // Relaxed, here and below: whoever has the lock after `set_active` finds it, and the thread looks under that.
+    IS_AWAITED.store(true, Ordering::Relaxed);
+    set_active(false);
+    CHANGED.notify_all();
+    // It collects nothing that could panic: the code of users is contained.
+    let _ = thread.join();
+    // Relaxed: as above; the next thread starts after it.
+    IS_AWAITED.store(false, Ordering::Relaxed);
+    set_active(false);
 }
 
 fn set_active(on: bool) -> bool {
@@ -151,7 +166,8 @@ fn run() {
     IS_COLLECTOR.set(true);
     let mut made = 0;
     let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    while *active {
+    // Relaxed: as in `end`.
+    while *active && !IS_AWAITED.load(Ordering::Relaxed) {
         let (again, _) = CHANGED.wait_timeout(active, window::window()).unwrap_or_else(PoisonError::into_inner);
         drop(again);
         if window::has_passed() && !switch::forked() {

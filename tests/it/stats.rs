@@ -371,3 +371,46 @@ fn what_the_collector_drops_may_ask_for_it_and_end_it() {
         gc::set_auto_gc_window(100);
     });
 }
+
+/// What a drop of the user's asks of the collector while somebody waits for its end.
+struct Restarts(std::sync::mpsc::Sender<()>);
+
+impl AsRef<[u8]> for Restarts {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for Restarts {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+        assert!(becomes(|| !gc::is_periodic_gc_active()));
+        gc::toggle_periodic_gc(true);
+    }
+}
+
+#[test]
+fn a_collector_that_is_ended_ends_whatever_its_drops_ask_for() {
+    // Broken by: a drop that starts it again, for whom it went on while its end was waited for.
+    alone(|| {
+        gc::set_auto_gc_window(1);
+        let (said, heard) = channel();
+        let _on = gc::scoped(true);
+        let array = Tensor::from_shared(std::sync::Arc::new(Restarts(said)), 0..16, DType::U8, 16, &Device::Cpu);
+        let array = array.unwrap();
+        let (end, ends) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                gc::collect();
+                drop(array);
+                let _ = ends.recv();
+            });
+            gc::toggle_periodic_gc(true);
+            assert_eq!(heard.recv_timeout(Duration::from_secs(30)), Ok(()));
+            assert!(gc::toggle_periodic_gc(false));
+            drop(end);
+        });
+        assert!(!gc::is_periodic_gc_active());
+        gc::set_auto_gc_window(100);
+    });
+}
