@@ -7,7 +7,7 @@ pub struct MemoryStats {
     /// files. Views count once.
     pub active: u64,
     /// The most that `active` was since the start or the last reset, and no less than what was told of it; at most
-    /// 64 KiB off for each thread after the first.
+    /// 64 KiB off for each thread after the first. While a [scope](crate::memory::scope) goes on, since its begin.
     pub peak: u64,
     /// All bytes that were active since the start.
     pub total: u64,

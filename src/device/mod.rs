@@ -409,20 +409,6 @@ impl Device {
         }
     }
 
-    /// Takes the peaks as of now: of live bytes, and of reserved ones.
-    ///
-    /// ```
-    /// # use ndgc::{DType, Device, Tensor};
-    /// Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?.close();
-    /// assert!(Device::Cpu.memory().peak >= 1 << 20);
-    /// Device::Cpu.reset_peak();
-    /// assert!(Device::Cpu.memory().peak < 1 << 20);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    pub fn reset_peak(&self) {
-        self.restart_peak(true);
-    }
-
     /// Takes the peak of live bytes as of now, and with `reserved` that of reserved ones.
     pub(crate) fn restart_peak(&self, reserved: bool) {
         if system::is_forked_child() {

@@ -409,6 +409,8 @@ struct Begun {
     device: Device,
     /// The peak of what was before: since the scope of the device before this one here began.
     before: u64,
+    /// The most bytes that were active in it until the peak was reset last.
+    peak: u64,
 }
 
 /// Those of all threads, in the order of their begins.
@@ -424,7 +426,7 @@ fn begin(device: &Device) -> (u64, u64) {
     let memory = device.memory();
     // That of reserved bytes goes on: no part is told of it.
     device.restart_peak(false);
-    begun.push(Begun { number, device: device.clone(), before: memory.peak });
+    begun.push(Begun { number, device: device.clone(), before: memory.peak, peak: 0 });
     (number, memory.active)
 }
 
@@ -434,7 +436,7 @@ fn end(device: &Device, number: u64) -> (u64, u64) {
     let memory = device.memory();
     let Some(at) = begun.iter().position(|scope| scope.number == number) else { return (memory.peak, memory.active) };
     let own = begun.remove(at);
-    let (mut peak, mut is_last) = (memory.peak, true);
+    let (mut peak, mut is_last) = (memory.peak.max(own.peak), true);
     // Those of other threads that began later have what was before them; the first of them has the rest from now on.
     for later in begun[at..].iter_mut().filter(|later| later.device == own.device) {
         peak = peak.max(later.before);
@@ -446,6 +448,33 @@ fn end(device: &Device, number: u64) -> (u64, u64) {
         device.raise_peak(own.before);
     }
     (peak, memory.active)
+}
+
+/// # Memory: its peaks
+impl Device {
+    /// Takes the peaks as of now: of live bytes, and of reserved ones. A [`scope`] that goes on keeps what it had.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?.close();
+    /// assert!(Device::Cpu.memory().peak >= 1 << 20);
+    /// Device::Cpu.reset_peak();
+    /// assert!(Device::Cpu.memory().peak < 1 << 20);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn reset_peak(&self) {
+        if switch::forked() {
+            return;
+        }
+        let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peak = self.memory().peak;
+        for scope in begun.iter_mut().rev().filter(|scope| scope.device == *self) {
+            scope.peak = scope.peak.max(peak);
+            // Before it began it was in those around it, and nobody's peak from now on.
+            peak = peak.max(std::mem::take(&mut scope.before));
+        }
+        self.restart_peak(true);
+    }
 }
 
 /// Where a scope began; its end, also by a panic, is counted.

@@ -8,7 +8,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread, gc, memory,
 };
 
-use crate::it::support::{alone, base, both, switched};
+use crate::it::support::{alone, base, both, live_bytes, switched};
 
 /// PyTorch's names, each with the figure that it stands for, beside which it is not listed.
 fn has_names_of_pytorch(stats: &memory::Stats) {
@@ -248,6 +248,32 @@ fn scopes_nest_and_say_what_their_parts_use_and_leave() {
         drop(left);
         memory::clear_scopes();
         assert!(memory::scopes().is_empty());
+    });
+}
+
+#[test]
+fn a_peak_that_is_reset_in_a_scope_stays_so_and_the_scope_keeps_its_own() {
+    switched(true, |device| {
+        memory::clear_scopes();
+        let make = |bytes: usize| {
+            drop(Tensor::zeros(bytes, DType::U8, device).unwrap());
+            gc::collect();
+        };
+        make(9_000_000);
+        let start = live_bytes(device);
+        memory::scope("outer", device, || {
+            make(2_000_000);
+            memory::scope("inner", device, || {
+                make(3_000_000);
+                device.reset_peak();
+                make(1_000_000);
+            });
+        });
+        let peaks: Vec<_> = memory::scopes().into_iter().map(|at| (at.path, at.peak_bytes)).collect();
+        assert_eq!(peaks, [("outer".to_owned(), 3_000_000), ("outer/inner".to_owned(), 3_000_000)]);
+        let peak = device.memory().peak - start;
+        assert!(peak < 2_000_000, "{peak} bytes, as if it had never been reset");
+        memory::clear_scopes();
     });
 }
 
