@@ -317,11 +317,13 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
 #[cfg(not(feature = "tracing"))]
 fn emit(_: Kind, _: u64, _: &dyn fmt::Display) {}
 
-/// Notes that a block of a workspace was made.
-pub(crate) fn note_block(id: u32, device: &Device, bytes: u64, workspace: &str) {
-    if is_on() {
+/// Notes that a block of a workspace was made. Whether it did: then its end is to be noted too, whatever the mode.
+pub(crate) fn note_block(id: u32, device: &Device, bytes: u64, workspace: &str) -> bool {
+    let is_noted = is_on();
+    if is_noted {
         note(Kind::BlockMade, (id, device_number(device)), bytes, number_in(&WORKSPACES, workspace) as u64, None);
     }
+    is_noted
 }
 
 /// Notes that a cycle of a workspace ended.

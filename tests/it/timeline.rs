@@ -77,6 +77,20 @@ fn a_block_keeps_the_name_of_its_workspace_when_another_gets_its_number() {
 }
 
 #[test]
+fn a_block_that_was_noted_ends_whatever_the_mode_is_by_then() {
+    alone(|| {
+        let timeline = traced(TraceMode::Full, || {
+            let config = WorkspaceConfig::builder().initial_size(1 << 12).build().unwrap();
+            drop(Workspace::enter("NOTED", &config).unwrap());
+        });
+        assert!(timeline.spans.len() == 1 && timeline.spans[0].end.is_none(), "{:?}", timeline.spans);
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+        let spans = memory::timeline().spans;
+        assert!(spans.len() == 1 && spans[0].end.is_some(), "the mode is off: {spans:?}");
+    });
+}
+
+#[test]
 fn blocks_of_workspaces_closes_refusals_and_drains_are_noted_and_closed_managers_keep_their_names() {
     alone(|| {
         let _on = gc::scoped(true);

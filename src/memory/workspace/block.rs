@@ -117,6 +117,8 @@ pub(crate) struct ArenaBlock {
     workspace: Arc<str>,
     /// The budget that its bytes are charged to, or 0.
     payer: u32,
+    /// Whether the trace has its begin.
+    is_noted: bool,
 }
 
 impl ArenaBlock {
@@ -129,13 +131,14 @@ impl ArenaBlock {
         };
         // Relaxed: whoever looks had a part of the block, which is handed out after this.
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
+        let mut is_noted = false;
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
-            trace::note_block(index, &about.2, about.3, workspace);
+            is_noted = trace::note_block(index, &about.2, about.3, workspace);
             figures::block_taken(workspace, &about.2, about.3);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
-        Some(ArenaBlock { index, readers, whole, memory, workspace: Arc::clone(workspace), payer: 0 })
+        Some(ArenaBlock { index, readers, whole, memory, workspace: Arc::clone(workspace), payer: 0, is_noted })
     }
 
     /// Uninitialised bytes of a device.
@@ -253,7 +256,7 @@ impl Drop for ArenaBlock {
             return;
         }
         ALL.lock().unwrap_or_else(PoisonError::into_inner).retain(|(index, ..)| *index != self.index);
-        if trace::is_on() {
+        if self.is_noted {
             trace::note(Kind::BlockFreed, (self.index, 0), self.whole.bytes() as u64, 0, None);
         }
         // The next block has another size, or there is none.
