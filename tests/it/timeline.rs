@@ -18,6 +18,14 @@ fn traced(mode: TraceMode, f: impl FnOnce()) -> Timeline {
     timeline
 }
 
+/// A cycle of a workspace with a block of 4 KiB.
+fn one_cycle(name: &str) {
+    let config = WorkspaceConfig::builder().initial_size(1 << 12).overallocation_limit(0.).build().unwrap();
+    let cycle = Workspace::enter(name, &config).unwrap();
+    drop(Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap());
+    drop(cycle);
+}
+
 #[test]
 fn spans_have_the_line_the_owner_and_the_time_of_their_bytes() {
     switched(true, |device| {
@@ -79,10 +87,7 @@ fn a_block_keeps_the_name_of_its_workspace_when_another_gets_its_number() {
 #[test]
 fn a_block_that_was_noted_ends_whatever_the_mode_is_by_then() {
     alone(|| {
-        let timeline = traced(TraceMode::Full, || {
-            let config = WorkspaceConfig::builder().initial_size(1 << 12).build().unwrap();
-            drop(Workspace::enter("NOTED", &config).unwrap());
-        });
+        let timeline = traced(TraceMode::Full, || one_cycle("NOTED"));
         assert!(timeline.spans.len() == 1 && timeline.spans[0].end.is_none(), "{:?}", timeline.spans);
         ndgc::destroy_all_workspaces_for_current_thread().unwrap();
         let spans = memory::timeline().spans;
@@ -144,6 +149,29 @@ fn a_full_ring_forgets_what_is_oldest_and_a_sampled_trace_says_what_a_span_stand
         let counters: Vec<_> = std::str::from_utf8(&text).unwrap().lines().filter(|l| l.contains("\"C\"")).collect();
         assert!(counters.len() == 10 && counters[9].contains("{\"bytes\":6400}"), "{counters:?}");
         drop(kept);
+    });
+}
+
+/// Broken by: bytes of blocks, which are all noted, times what a span of an array stands for.
+#[test]
+fn a_block_of_a_workspace_stands_for_itself_in_a_sampled_trace_too() {
+    alone(|| {
+        let mut kept = Vec::new();
+        let timeline = traced(TraceMode::Sampled, || {
+            one_cycle("BLOCK");
+            kept.extend((0..64).map(|_| Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
+        });
+        let all = (1 << 12) + 640;
+        assert_eq!((timeline.sample, timeline.spans.len(), timeline.peak()), (64, 2, all));
+        let stacks = timeline.to_folded();
+        assert!(stacks.contains(" 640\n") && stacks.ends_with("workspace [BLOCK] 4096\n"), "{stacks}");
+        let mut text = Vec::new();
+        timeline.write_chrome_json(&mut text).unwrap();
+        assert!(std::str::from_utf8(&text).unwrap().contains("\"args\":{\"bytes\":4096}}"));
+        let page = timeline.to_html("sampled");
+        assert!(page.contains("[\"workspace [BLOCK]\",\"workspace [BLOCK]\",1,4096,1,4096,false]"));
+        drop(kept);
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
     });
 }
 

@@ -40,11 +40,11 @@ impl Timeline {
         let mut now: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for SpanEdge { at, starts, span: i } in self.edges() {
             let Span { bytes, ref owner, ref device, .. } = self.spans[i];
+            let all = self.bytes_of(&self.spans[i]);
             let (name, line) = (quoted(&on_device(owner, device)), quoted(&self.spans[i].line()));
             let count = now.entry((owner, device)).or_default();
-            *count = if starts { count.saturating_add(bytes) } else { count.saturating_sub(bytes) };
+            *count = if starts { count.saturating_add(all) } else { count.saturating_sub(all) };
             let (time, phase) = (micros(at), if starts { "b" } else { "e" });
-            let count = count.saturating_mul(self.sample.max(1));
             write!(out, ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{time},\"name\":{name},\"args\":{{\"bytes\":{count}}}}}")?;
             write!(out, ",\n{{\"ph\":\"{phase}\",\"cat\":\"bytes\",\"id\":{i},\"pid\":1,\"tid\":1,\"ts\":{time}")?;
             write!(out, ",\"name\":{line},\"args\":{{\"bytes\":{bytes},\"owner\":{name}}}}}")?;
@@ -88,7 +88,7 @@ impl Timeline {
                 device => format!("{device};{}", frame(&span.owner)),
             };
             let bytes = stacks.entry((owner, frame(&span.line()))).or_default();
-            *bytes = bytes.saturating_add(span.bytes.saturating_mul(self.sample.max(1)));
+            *bytes = bytes.saturating_add(self.bytes_of(span));
         }
         stacks.into_iter().map(|((owner, line), bytes)| format!("{owner};{line} {bytes}\n")).collect()
     }

@@ -104,8 +104,8 @@ pub struct Timeline {
     pub lost: u64,
     /// When the last record was made, in nanoseconds from the begin.
     pub end: u64,
-    /// How many storages each span stands for: more than one if they were sampled when something was noted last. Its
-    /// bytes are of one.
+    /// How many storages each span of an array stands for: more than one if they were sampled when something was noted
+    /// last. Its bytes are of one. Blocks of workspaces are all noted, whatever the mode.
     pub sample: u64,
 }
 
@@ -282,7 +282,17 @@ impl Timeline {
             now = self.after(edge, now);
             peak = peak.max(now);
         }
-        peak.saturating_mul(self.sample.max(1))
+        peak
+    }
+
+    /// How many storages or blocks a span stands for.
+    pub(super) fn stands_for(&self, span: &Span) -> u64 {
+        if span.site.is_some() { self.sample.max(1) } else { 1 }
+    }
+
+    /// The bytes of all that a span stands for.
+    pub(super) fn bytes_of(&self, span: &Span) -> u64 {
+        span.bytes.saturating_mul(self.stands_for(span))
     }
 
     /// Starts and ends by time.
@@ -292,7 +302,7 @@ impl Timeline {
 
     /// What `now` bytes are after an edge. Spans are the program's to change.
     fn after(&self, edge: SpanEdge, now: u64) -> u64 {
-        let bytes = self.spans[edge.span].bytes;
+        let bytes = self.bytes_of(&self.spans[edge.span]);
         if edge.starts { now.saturating_add(bytes) } else { now.saturating_sub(bytes) }
     }
 
@@ -317,7 +327,7 @@ impl Timeline {
             }
             at = peak;
             for (all, &value) in bytes.iter_mut().zip(&now) {
-                all.push(value.saturating_mul(self.sample.max(1)));
+                all.push(value);
             }
         }
         let mut named: Vec<Series> =

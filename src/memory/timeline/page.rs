@@ -114,17 +114,19 @@ impl Timeline {
             row.spans.push(span);
             if span.end.is_none() {
                 row.live += 1;
-                row.live_bytes = row.live_bytes.saturating_add(span.bytes);
+                row.live_bytes = row.live_bytes.saturating_add(self.bytes_of(span));
             }
         }
-        let bytes = |row: &PageRow<'_>| row.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
+        let bytes =
+            |row: &PageRow<'_>| row.spans.iter().fold(0u64, |sum, span| sum.saturating_add(self.bytes_of(span)));
         let mut rows: Vec<_> = rows.into_iter().map(|(name, row)| (name, bytes(&row), row)).collect();
         sort_by(&mut rows, |(a, x, r), (b, y, q)| (q.live_bytes, y, a).cmp(&(r.live_bytes, x, b)));
         for (i, ((line, owner), bytes, row)) in rows.iter().take(ROWS).enumerate() {
             let lead = if i > 0 { "," } else { "" };
             let (line, owner) = (quoted(line), quoted(owner));
-            let [arrays, bytes, live, live_bytes] = [row.spans.len() as u64, *bytes, row.live, row.live_bytes]
-                .map(|n| n.saturating_mul(self.sample.max(1)));
+            let each = row.spans.first().map_or(1, |span| self.stands_for(span));
+            let [arrays, live] = [row.spans.len() as u64, row.live].map(|n| n.saturating_mul(each));
+            let live_bytes = row.live_bytes;
             let grows = row.grows(last);
             let _ = write!(data, "{lead}[{line},{owner},{arrays},{bytes},{live},{live_bytes},{grows}]");
         }
