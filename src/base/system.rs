@@ -185,7 +185,7 @@ fn memory_bytes() -> Option<(u64, Option<u64>)> {
     static BYTES: OnceLock<Option<(u64, Option<u64>)>> = OnceLock::new();
     *BYTES.get_or_init(|| {
         let machine = configured(libc::_SC_PHYS_PAGES)?.checked_mul(configured(libc::_SC_PAGESIZE)?)?;
-        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let groups = std::fs::read("/proc/self/cgroup").unwrap_or_default();
         Some((machine, group_limit(&groups, "/sys/fs/cgroup".as_ref()).filter(|&limit| limit < machine)))
     })
 }
@@ -209,7 +209,9 @@ pub(crate) fn group_bytes() -> Option<u64> {
 /// of `/proc/self/cgroup` is one of version 2, `4:memory:/path` of version 1. Where a container shows its own group as
 /// the root, the path is of outside and leads nowhere, and the root has the limit.
 #[cfg(target_os = "linux")]
-fn group_limit(groups: &str, root: &std::path::Path) -> Option<u64> {
+fn group_limit(groups: &[u8], root: &std::path::Path) -> Option<u64> {
+    // A name of a group need be no text: then its own limit is not found, and those of others are.
+    let groups = String::from_utf8_lossy(groups);
     let of_line = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -256,7 +258,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("in the folder")).expect("a folder");
             std::fs::write(path, text).expect("a file");
         };
-        let limit = |groups: &str| group_limit(groups, &root);
+        let limit = |groups: &str| group_limit(groups.as_bytes(), &root);
         assert_eq!(limit("0::/a/b\n"), None, "nothing is there");
         write("a/b/memory.max", "max\n");
         assert_eq!(limit("0::/a/b\n"), None);
@@ -264,6 +266,8 @@ mod tests {
         assert_eq!((limit("0::/a/b\n"), limit("0::/c\n")), (Some(3000), None));
         write("a/b/memory.max", "2000\n");
         assert_eq!(limit("0::/a/b\n"), Some(2000));
+        let odd = b"1:name=systemd:/caf\xe9\n0::/a/b\n";
+        assert_eq!(group_limit(odd, &root), Some(2000), "a group whose name is no text");
         write("memory.max", "1000\n");
         assert_eq!(limit("0::/of/outside\n"), Some(1000), "the root is the container's own group");
         write("memory/docker/memory.limit_in_bytes", "700\n");
