@@ -448,6 +448,8 @@ mod tests {
     fn a_value_that_ends_in_a_walk_is_not_compared_with_who_has_its_place() {
         let place = |array: &Proxy| with_array(array, |_, array| Ok(array.storage.id())).expect("open");
         let has_its_place = |_| {
+            // Nothing else waits, whose place would be the next.
+            gc::collect();
             let array = zeros(4);
             let before = place(&array);
             let walk = || {
@@ -472,6 +474,8 @@ mod tests {
             with_array(array, |_, array| Ok(array.storage.id())).expect("open")
         }
         let has_its_place = |_| {
+            // Nothing else waits, whose place would be the next.
+            gc::collect();
             let array = zeros(4);
             let before = place(&array);
             let walk = || {

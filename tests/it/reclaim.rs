@@ -175,6 +175,21 @@ fn f54_the_last_handle_of_an_array_closed_by_hand_leaves_nothing_in_the_queue() 
     });
 }
 
+/// Invariant I3 (design.md): the count that its manager has goes with it.
+#[test]
+fn f54_a_kept_array_that_was_found_by_its_key_and_closed_by_hand_leaves_nothing() {
+    switched(false, |device| {
+        let manager = base(device);
+        let before = gc::stats();
+        let key = vector(&manager).key();
+        assert_eq!(gc::stats().kept, before.kept + 1);
+        Tensor::from_registry(key).expect("its manager keeps it").close();
+        gc::collect();
+        let after = gc::stats();
+        assert_eq!((after.kept, after.live, after.closed), (before.kept, before.live, before.closed + 1));
+    });
+}
+
 #[test]
 fn f55_arrays_of_a_manager_that_closed_before_the_reaping_are_freed_once() {
     both(|device| {

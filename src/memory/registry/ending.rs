@@ -154,7 +154,7 @@ pub(crate) fn drop_proxy(key: Key) {
 /// and its slot is vacant now, or the switch is off, and it stays with its manager.
 #[inline(never)]
 fn drop_listed(key: Key, cell: &ArraySlot) -> bool {
-    // Of a closed one nothing is left but the slot, which goes to this thread's stock without a lock or a device's call.
+    // Of a closed one nothing is left but the slot, which goes to this thread's stock; no lock, no call of a device.
     let state = cell.core.state();
     if state & (CLOSED | NAMED | LENT | TURNED) == CLOSED
         && threads::is_here()
