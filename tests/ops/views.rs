@@ -1,6 +1,6 @@
 //! Views: values, whether the storage is shared, and bytes that count once; joins, which copy.
 
-use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor, gc};
+use ndgc::{D, DType, Device, Error, NdManager, Result, Shape, Tensor, gc};
 
 use crate::ops::cases::for_numbers;
 use crate::ops::reference::{Host, Native};
@@ -41,6 +41,9 @@ fn views_hold_what_they_should_and_share_the_bytes() {
         view("transpose from the end", &a, || a.transpose(-1, D::Minus2), &h.permute(&[0, 2, 1]));
         view("t", &a, || a.t(), &h.permute(&[0, 2, 1]));
         view("permute", &a, || a.permute((2, 0, 1)), &h.permute(&[2, 0, 1]));
+        view("permute from the end", &a, || a.permute((D::Minus1, 0, D::Minus2)), &h.permute(&[2, 0, 1]));
+        view("permute by negative numbers", &a, || a.permute(vec![-1, 0, -2]), &h.permute(&[2, 0, 1]));
+        view("permute by a shape", &a, || a.permute(Shape::from([2, 0, 1])), &h.permute(&[2, 0, 1]));
         view("narrow", &a, || a.narrow(1, 1, 2), &h.narrow(1, 1, 2));
         view(
             "narrow_step",
@@ -262,6 +265,12 @@ fn views_out_of_range_are_errors() {
         assert!(matches!(error(a.get(0).unwrap().t()), Error::DimOutOfRange { .. }));
         assert!(matches!(error(a.permute((0, 0))), Error::Argument { op: "permute", .. }));
         assert!(matches!(error(a.permute(0)), Error::Argument { op: "permute", .. }));
+        assert!(matches!(error(a.permute((1, D::Minus1))), Error::Argument { op: "permute", .. }));
+        assert!(matches!(error(a.permute((0, 2))), Error::DimOutOfRange { op: "permute", dim: 2, .. }));
+        assert!(matches!(error(a.permute([0usize; 7])), Error::RankTooLarge { op: "permute", rank: 7, .. }));
+        assert!(matches!(error(a.squeeze(D::Minus(0))), Error::DimOutOfRange { op: "squeeze", .. }));
+        assert!(matches!(error(a.unsqueeze(D::Minus(0))), Error::DimOutOfRange { op: "unsqueeze", .. }));
+        assert!(matches!(error(a.sum(D::Minus(0))), Error::DimOutOfRange { op: "sum", .. }));
         assert!(matches!(
             error(a.narrow(1, 2, 2)),
             Error::Narrow { op: "narrow", axis: 1, start: 2, len: 2, dim: 3, .. }

@@ -5,7 +5,7 @@ use crate::base::{
     call::Call,
     error::{Error, Result},
     layout::Layout,
-    shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
+    shape::{D, Dim, Dims, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -82,6 +82,26 @@ fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Result<Shape>) -> Result
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
     })
+}
+
+/// As [`Proxy::permute`], of an array that had this shape when the axes were looked up.
+fn permuted(call: Call, x: &Proxy, shape: &Shape, order: &[usize]) -> Result<Proxy> {
+    let rank = shape.rank();
+    let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
+    for (to, &from) in order.iter().enumerate() {
+        if from < rank {
+            inverse[from] = to;
+        }
+    }
+    if order.len() != rank || inverse.contains(&usize::MAX) {
+        return Err(Error::argument(call, "order", format!("{order:?}"), "each axis once"));
+    }
+    recorded_view(
+        call,
+        (x, shape),
+        |layout| Ok(layout.permute(order)),
+        |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
+    )
 }
 
 /// # Shape: views
@@ -208,37 +228,20 @@ impl Proxy {
     /// The axes in another order.
     ///
     /// ```
-    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// # use ndgc::{D, DType, Device, Error, Tensor};
     /// let image = Tensor::zeros((480, 640, 3), DType::U8, &Device::Cpu)?;
     /// assert_eq!(image.permute((2, 0, 1))?.dims(), [3, 480, 640]); // the last axis first
+    /// assert_eq!(image.permute((D::Minus1, 0, 1))?.dims(), [3, 480, 640]);
     /// assert!(matches!(image.permute((2, 0)), Err(Error::Argument { .. })));
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if it is not a permutation of the axes; [`Error::StaleArray`].
+    /// [`Error::Argument`] if it is not a permutation of the axes; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
-    pub fn permute<S: Into<Shape>>(&self, order: S) -> Result<Proxy> {
-        let call = Call::here("permute");
-        let order = order.into();
-        let order = order.dims();
-        let shape = *self.shape();
-        let rank = shape.rank();
-        let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
-        for (to, &from) in order.iter().enumerate() {
-            if from < rank {
-                inverse[from] = to;
-            }
-        }
-        if order.len() != rank || inverse.contains(&usize::MAX) {
-            return Err(Error::argument(call, "order", format!("{order:?}"), "each axis once"));
-        }
-        recorded_view(
-            call,
-            (self, &shape),
-            |layout| Ok(layout.permute(order)),
-            |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
-        )
+    pub fn permute<A: Dims>(&self, order: A) -> Result<Proxy> {
+        let (call, shape) = (Call::here("permute"), *self.shape());
+        permuted(call, self, &shape, &call.named(order.to_order(&shape, call.op))?)
     }
 
     /// Indices `start .. start + len` of one axis.

@@ -546,13 +546,13 @@ impl ToUsize2 for (usize, usize) {
 }
 
 /// An axis counted from the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum D {
     /// The last axis.
     Minus1,
     /// The last but one.
     Minus2,
-    /// Counted from the end: `D::Minus(1)` is the last.
+    /// Counted from the end: `D::Minus(1)` is the last; `D::Minus(0)` is none.
     Minus(usize),
 }
 
@@ -627,6 +627,8 @@ dim!(isize, |d| d as i64);
 dim!(D, |d| match d {
     D::Minus1 => -1,
     D::Minus2 => -2,
+    // There is no axis behind the last one: 0 is none.
+    D::Minus(0) => i64::MIN,
     D::Minus(n) => i64::try_from(n).map_or(i64::MIN, |n| -n),
 });
 
@@ -661,13 +663,20 @@ impl Axes {
     }
 }
 
-/// One or more axes: what reductions take.
+/// One or more axes: what reductions and `permute` take.
 pub trait Dims {
     /// The set of axes.
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`] for an axis that is not there, [`Error::DuplicateDim`] for one named twice.
     fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes>;
+
+    /// The axes as they are named, one after the other, also one that is named twice.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`] for an axis that is not there, [`Error::RankTooLarge`] for more than an array can have.
+    #[doc(hidden)]
+    fn to_order(&self, shape: &Shape, op: &'static str) -> Result<Few>;
 }
 
 fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<Axes> {
@@ -685,34 +694,47 @@ fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<A
     Ok(Axes(axes))
 }
 
-impl<T: Dim> Dims for T {
-    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(&[*self], shape, op)
+fn collect_order<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<Few> {
+    if dims.len() > MAX_RANK {
+        return Err(Error::rank_too_large(op, dims.len()));
     }
+    dims.iter().map(|dim| dim.to_index(shape, op)).collect()
 }
 
-impl<T: Dim> Dims for &[T] {
-    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(self, shape, op)
-    }
-}
+macro_rules! dims_from_list {
+    ($([$($generic:tt)*] $list:ty, |$x:ident| $slice:expr;)*) => {$(
+        impl<$($generic)*> Dims for $list {
+            fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+                let $x = self;
+                collect_axes($slice, shape, op)
+            }
 
-impl<T: Dim, const N: usize> Dims for [T; N] {
-    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(self, shape, op)
-    }
+            fn to_order(&self, shape: &Shape, op: &'static str) -> Result<Few> {
+                let $x = self;
+                collect_order($slice, shape, op)
+            }
+        }
+    )*};
 }
-
-impl<T: Dim> Dims for Vec<T> {
-    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(self, shape, op)
-    }
+dims_from_list! {
+    [T: Dim] T, |x| std::slice::from_ref(x);
+    [T: Dim] &[T], |x| x;
+    [T: Dim] Vec<T>, |x| x;
+    [T: Dim] &Vec<T>, |x| &x[..];
+    [T: Dim, const N: usize] [T; N], |x| &x[..];
+    [T: Dim, const N: usize] &[T; N], |x| &x[..];
+    [] Few, |x| &x[..];
+    [] Shape, |x| x.dims();
 }
 
 /// No axis.
 impl Dims for () {
     fn to_axes(&self, _shape: &Shape, _op: &'static str) -> Result<Axes> {
         Ok(Axes(0))
+    }
+
+    fn to_order(&self, _shape: &Shape, _op: &'static str) -> Result<Few> {
+        Ok(Few::default())
     }
 }
 
@@ -721,6 +743,10 @@ macro_rules! dims_from_tuple {
         impl<$($t: Dim),+> Dims for ($($t,)+) {
             fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
                 collect_axes(&[$(self.$i.to_index(shape, op)?),+], shape, op)
+            }
+
+            fn to_order(&self, shape: &Shape, op: &'static str) -> Result<Few> {
+                collect_order(&[$(self.$i.to_index(shape, op)?),+], shape, op)
             }
         }
     };

@@ -31,7 +31,11 @@ fn axes_count_from_either_end_and_never_twice() {
     assert_eq!((-3).to_index(&shape, "t").expect("first"), 0);
     assert!(3usize.to_index(&shape, "t").is_err());
     assert!((-4).to_index(&shape, "t").is_err());
-    assert!(D::Minus(0).to_index(&shape, "t").is_ok());
+    assert_eq!(D::Minus(3).to_index(&shape, "t").expect("first"), 0);
+    assert_eq!(D::Minus(4).to_index_plus_one(&shape, "t").expect("before the first"), 0);
+    for none in [D::Minus(0), D::Minus(5), D::Minus(usize::MAX)] {
+        assert!(none.to_index(&shape, "t").is_err() && none.to_index_plus_one(&shape, "t").is_err());
+    }
     assert!([0, -3].to_axes(&shape, "sum").is_err());
     assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
 }
