@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ndgc::{
-    DType, Device, Error, Generator, NdManager, SimConfig, Tensor, Var, gc, is_grad_enabled, no_grad, node_count,
+    DType, Device, Error, Generator, GradStore, NdManager, SimConfig, Tensor, Var, gc, is_grad_enabled, no_grad,
+    node_count,
 };
 
 use crate::ops::support::{alone, check, devices, each, error, f64s, values};
@@ -228,6 +229,33 @@ fn a_store_gives_gradients_out_and_takes_others_in() {
         assert_eq!(values::<f64>(grads.get(&x.clone()).unwrap()), [7., 8.]);
         assert!(grads.insert(&before, before.clone()).is_none());
         assert_eq!(grads.len(), 1, "an array that is no variable has no place");
+        assert!(grads.insert_id(before.id(), before.clone()).is_none() && grads.len() == 1);
+        let before = grads.insert_id(x.id(), f64s(device, &[1., 1.], 2)).unwrap();
+        assert_eq!(values::<f64>(&before), [7., 8.]);
+        let gone = var(device, &[1.]).id();
+        assert!(grads.insert_id(gone, before).is_none() && grads.len() == 1);
+    });
+}
+
+#[test]
+fn gradients_of_several_losses_add_up() {
+    each(|device| {
+        let (x, y) = (var(device, &[1., 2.]), var(device, &[5., 6.]));
+        let mut grads = GradStore::default();
+        for loss in [x.sqr(), x.mul(&y), y.exp().and_then(|y| y.affine(0., 0.))] {
+            grads.extend(loss.unwrap().backward().unwrap()).unwrap();
+        }
+        assert_eq!(values::<f64>(grads.get(&x).unwrap()), [7., 10.]);
+        assert_eq!(values::<f64>(grads.get(&y).unwrap()), [1., 2.]);
+        let kept = grads.get(&x).unwrap().clone();
+        grads.extend(x.sqr().unwrap().backward().unwrap()).unwrap();
+        assert_eq!(values::<f64>(&kept), [7., 10.], "a sum is an array of its own");
+        let other = f64s(device, &[1.], 1);
+        let mut wrong = GradStore::default();
+        wrong.insert(&x, other);
+        let refused = error(grads.extend(wrong));
+        assert!(matches!(refused, Error::ShapeMismatch { op: "extend", .. }), "{refused}");
+        assert_eq!(values::<f64>(grads.get(&x).unwrap()), [9., 14.], "and what was there stays");
     });
 }
 

@@ -131,6 +131,39 @@ impl GradStore {
         self.grads.insert(node.serial(), (node, grad)).map(|(_, grad)| grad)
     }
 
+    /// As [`GradStore::insert`], by the variable's [`Proxy::id`], while the variable lives.
+    pub fn insert_id(&mut self, id: Key, grad: Proxy) -> Option<Proxy> {
+        self.insert(&Proxy::from_key(registry::upgrade(id)?), grad)
+    }
+
+    /// Adds the gradients of another store: those of one variable are summed, in a new array.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var};
+    /// let (x, y) = (Var::new(2f32, &Device::Cpu)?, Var::new(5f32, &Device::Cpu)?);
+    /// let mut grads = x.sqr()?.backward()?;
+    /// grads.extend(x.mul(&y)?.backward()?)?; // of another loss
+    /// assert_eq!(grads.get(&x).unwrap().to_scalar::<f32>()?, 9.);
+    /// assert_eq!(grads.get(&y).unwrap().to_scalar::<f32>()?, 2.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Proxy::add`], most likely [`Error::OutOfMemory`] or [`Error::StaleArray`]; what was added by then stays.
+    #[track_caller]
+    pub fn extend(&mut self, other: Self) -> Result<()> {
+        let call = Call::here("extend");
+        for (node, grad) in other.into_parts() {
+            match self.grads.get_mut(&node.serial()) {
+                Some((_, own)) => *own = no_grad(|| own.add(&grad)).map_err(|error| error.of(call))?,
+                None => {
+                    self.grads.insert(node.serial(), (node, grad));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The gradients independent of the cycle of a workspace in which they were made: those of a workspace copied out
     /// of it, the others as they are.
     ///
