@@ -117,7 +117,7 @@ mod api {
     pub use crate::base::context::Context;
     pub use crate::base::{
         blocks::{StridedBlocks, StridedIndex},
-        dtype::{DType, WithDType},
+        dtype::{DType, FloatDType, IntDType, WithDType},
         error::{Closer, Error, Result, Site, StaleArray},
         layout::Layout,
         leak::{LeakedArray, WorkspaceFull, WorkspaceState},
@@ -278,6 +278,26 @@ mod api {
         /// Threads that large arrays are split over.
         pub fn get_num_threads() -> usize {
             crate::device::cpu::threads::size()
+        }
+
+        /// Whether the program was compiled for processors with AVX2 alone. ndgc's kernels ask the processor itself.
+        pub fn with_avx() -> bool {
+            cfg!(target_feature = "avx2")
+        }
+
+        /// Whether the program was compiled for processors with NEON.
+        pub fn with_neon() -> bool {
+            cfg!(target_feature = "neon")
+        }
+
+        /// Whether the program was compiled for WebAssembly with vectors of 128 bits.
+        pub fn with_simd128() -> bool {
+            cfg!(target_feature = "simd128")
+        }
+
+        /// Whether the program was compiled for processors that convert halves alone.
+        pub fn with_f16c() -> bool {
+            cfg!(target_feature = "f16c")
         }
     }
 

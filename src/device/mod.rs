@@ -198,6 +198,15 @@ impl Device {
         Ok(Device::Cpu)
     }
 
+    /// Alias of [`Device::new_cuda`]: candle's name.
+    ///
+    /// # Errors
+    /// As [`Device::new_cuda`].
+    #[track_caller]
+    pub fn new_cuda_with_stream(ordinal: usize) -> Result<Self> {
+        Self::new_cuda(ordinal)
+    }
+
     /// candle's name for a device of Apple's, which ndgc does not have.
     ///
     /// # Errors

@@ -524,6 +524,16 @@ impl ConcatKvCache {
         self.v.as_ref()
     }
 
+    /// The keys so far, to be exchanged.
+    pub fn k_mut(&mut self) -> Option<&mut Tensor> {
+        self.k.as_mut()
+    }
+
+    /// The values so far, to be exchanged.
+    pub fn v_mut(&mut self) -> Option<&mut Tensor> {
+        self.v.as_mut()
+    }
+
     /// Keys and values.
     pub fn into_inner(self) -> Option<(Tensor, Tensor)> {
         self.k.zip(self.v)

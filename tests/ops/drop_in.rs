@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ndgc::backend::BackendStorage;
 use ndgc::cpu_backend::{binary_map, unary_map};
-use ndgc::nn::{Linear, Module};
+use ndgc::nn::{Linear, Module, kv_cache::ConcatKvCache};
 use ndgc::scalar::Scalar;
 use ndgc::test_utils::assert_tensor_eq;
 use ndgc::{
-    CpuStorage, CustomOp1, CustomOp2, DType, Device, Error, IndexOp, InplaceOp2, InplaceOp3, Layout, Result, Shape,
-    StridedBlocks, Tensor, Var, WithDType, bf16, f16, map_dtype,
+    CpuStorage, CustomOp1, CustomOp2, DType, Device, Error, F8E4M3, FloatDType, IndexOp, InplaceOp2, InplaceOp3,
+    IntDType, Layout, Result, Shape, StridedBlocks, Tensor, Var, WithDType, bf16, f16, map_dtype, utils,
 };
 
 use crate::ops::support::{alone, each, error, f64s, values};
@@ -396,5 +396,60 @@ fn assert_tensor_eq_tells_arrays_apart() {
         let other = Tensor::new([1f32, 2., 1.], device).unwrap();
         let differ = catch_unwind(AssertUnwindSafe(|| assert_tensor_eq(&x, &other)));
         assert!(differ.is_err());
+    });
+}
+
+#[test]
+fn programs_are_generic_over_floats_and_over_integers() {
+    fn float<T: FloatDType>() {
+        let x = Tensor::rand(T::from_f64(1.), T::from_f64(2.), 3, &Device::Cpu).unwrap();
+        assert!(x.dtype() == T::DTYPE && T::DTYPE.is_float());
+    }
+    fn integer<T: IntDType>(largest: usize) {
+        assert!(T::DTYPE.is_int() && T::from_f64(1.).is_true() && !T::from_f64(0.).is_true());
+        assert_eq!(T::from_i128(largest as i128).as_usize(), largest);
+    }
+    alone(|| {
+        float::<F8E4M3>();
+        float::<f16>();
+        float::<bf16>();
+        float::<f32>();
+        float::<f64>();
+        integer::<u8>(255);
+        integer::<u16>(0xffff);
+        integer::<u32>(0xffff_ffff);
+        integer::<u64>(usize::MAX);
+        integer::<i8>(127);
+        integer::<i16>(0x7fff);
+        integer::<i32>(0x7fff_ffff);
+        integer::<i64>(isize::MAX as usize);
+    });
+}
+
+#[test]
+fn what_programs_print_of_the_machine_is_there() {
+    // What this was compiled for, as the library was.
+    assert_eq!(utils::with_avx(), cfg!(target_feature = "avx2"));
+    assert_eq!(utils::with_f16c(), cfg!(target_feature = "f16c"));
+    assert_eq!(utils::with_neon(), cfg!(target_feature = "neon"));
+    assert!(!utils::with_simd128());
+}
+
+#[test]
+fn keys_and_values_that_were_joined_can_be_exchanged() {
+    each(|device| {
+        let mut cache = ConcatKvCache::new(0);
+        assert!(cache.k_mut().is_none() && cache.v_mut().is_none());
+        let (k, v) = (f64s(device, &[1., 2.], 2), f64s(device, &[3., 4.], 2));
+        cache.append(&k, &v).unwrap();
+        // The last position taken back.
+        for part in 0..2 {
+            let all = if part == 0 { cache.k_mut() } else { cache.v_mut() };
+            let all = all.unwrap();
+            *all = all.narrow(0, 0, 1).unwrap();
+        }
+        assert_eq!(cache.current_seq_len(), 1);
+        let (k, v) = cache.append(&f64s(device, &[5.], 1), &f64s(device, &[6.], 1)).unwrap();
+        assert_eq!((values::<f64>(&k), values::<f64>(&v)), (vec![1., 5.], vec![3., 6.]));
     });
 }

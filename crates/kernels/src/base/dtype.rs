@@ -145,6 +145,34 @@ pub trait WithDType:
     fn of_bytes(bytes: &[u8]) -> Option<&[Self]>;
 }
 
+/// A Rust type of floats, for programs that are generic over these alone.
+pub trait FloatDType: WithDType {}
+
+/// A Rust type of integers, for programs that are generic over these alone.
+pub trait IntDType: WithDType + Eq + Ord {
+    /// Whether it is not 0.
+    #[inline(always)]
+    fn is_true(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// As an index: as `as` converts.
+    #[inline(always)]
+    fn as_usize(&self) -> usize {
+        self.to_i128() as usize
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident: $($t:ident)*;)*) => {
+        $($(impl $kind for $t {})*)*
+    };
+}
+kinds! {
+    FloatDType: F8E4M3 f16 bf16 f32 f64;
+    IntDType: u8 u16 u32 u64 i8 i16 i32 i64;
+}
+
 /// How a type without a bit pattern that is no value becomes bytes, and back.
 macro_rules! any_bytes {
     () => {
