@@ -148,6 +148,21 @@ impl Shape {
         self.dims().to_vec()
     }
 
+    /// The shape with more axes behind its own.
+    #[must_use]
+    pub fn extend(self, more: &[usize]) -> Self {
+        Shape::from([self.dims(), more].concat())
+    }
+
+    /// The shape that both broadcast to, for an operation of that name.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if two sizes differ, counted from the last axis, and neither is 1.
+    #[track_caller]
+    pub fn broadcast_shape_binary_op(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+        Call::here(op).named(self.broadcast(other, op))
+    }
+
     /// Whether the shape can be that of an array with elements of `elem_bytes` bytes: at most
     /// [`MAX_RANK`] axes and fewer than `isize::MAX` bytes.
     ///

@@ -2,6 +2,7 @@
 
 use ndgc_kernels::base::{
     blocks::StridedBlocks,
+    error::Error,
     layout::Layout,
     shape::{D, Dim, Dims, Shape, ShapeWithOneHole},
 };
@@ -38,6 +39,18 @@ fn axes_count_from_either_end_and_never_twice() {
     }
     assert!([0, -3].to_axes(&shape, "sum").is_err());
     assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
+}
+
+#[test]
+fn shapes_are_extended_and_broadcast_under_the_names_that_candle_has() {
+    let (row, column) = (Shape::from((2, 1, 3)), Shape::from((4, 1)));
+    assert_eq!(column.extend(&[5, 6]).dims(), [4, 1, 5, 6]);
+    assert_eq!(Shape::SCALAR.extend(&[]), Shape::SCALAR);
+    assert!(row.extend(&[1; 4]).check("zeros", 4).is_err(), "seven axes");
+    assert_eq!(row.broadcast_shape_binary_op(&column, "add").expect("1 fits").dims(), [2, 4, 3]);
+    assert_eq!(column.broadcast_shape_binary_op(&Shape::SCALAR, "add").expect("a scalar fits"), column);
+    let apart = column.broadcast_shape_binary_op(&Shape::from((3, 1)), "add");
+    assert!(matches!(apart, Err(Error::ShapeMismatch { op: "add", .. })));
 }
 
 #[test]
