@@ -182,6 +182,8 @@ fn images_get_other_sizes() {
         }
         let got = a.upsample_bilinear2d_with_scale(1.7, 0.5, false).unwrap();
         assert_same("by scale", &got, &bilinear(&x, [6, 2], [1. / 1.7, 2.], false));
+        let got = a.upsample_bilinear2d_with_scale(1.2, 1.1, false).unwrap();
+        assert_same("by scales that leave the size", &got, &x);
     });
 }
 

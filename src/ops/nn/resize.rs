@@ -136,7 +136,7 @@ impl Proxy {
     }
 
     /// As [`Proxy::upsample_bilinear2d`], to `floor(height * scale_h)` and `floor(width * scale_w)`; the places lie
-    /// `1 / scale` apart.
+    /// `1 / scale` apart. Scales that leave the size leave the elements.
     ///
     /// # Errors
     /// As there; [`Error::Argument`] for a scale that is not positive and finite, or gives no size.
@@ -156,7 +156,9 @@ impl Proxy {
             }
         };
         let out = [scaled("scale_h", height, scale_h)?, scaled("scale_w", width, scale_w)?];
-        resize(self, &out, ask, &|dims| Ok(linear(dims, out, Some([scale_h, scale_w]), align_corners)))
+        // Of its own size: its elements, also where the factors would shift them.
+        let scales = (out != [height, width]).then_some([scale_h, scale_w]);
+        resize(self, &out, ask, &|dims| Ok(linear(dims, out, scales, align_corners)))
     }
 }
 
