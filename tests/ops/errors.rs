@@ -231,5 +231,11 @@ fn arithmetic_of_integers_with_numbers_is_that_of_the_integers() {
         let b = Tensor::new([10i64, -7], device).unwrap();
         assert_eq!((&b / 2.).unwrap().to_vec::<i64>().unwrap(), [5, -3]);
         assert_eq!((3. - &b).unwrap().to_vec::<i64>().unwrap(), [-7, 10]);
+        // Numbers that would become 0.
+        assert_eq!((&b / 0.5).unwrap().to_vec::<i64>().unwrap(), [20, -14]);
+        assert_eq!((b.copy().unwrap() / -0.25).unwrap().to_vec::<i64>().unwrap(), [-40, 28]);
+        assert_eq!((&b * 0.5).unwrap().to_vec::<i64>().unwrap(), [0, 0]);
+        assert_eq!((&b / 0.).unwrap().to_vec::<i64>().unwrap(), [0, 0]);
+        assert_eq!((0.5 / &b).unwrap().to_vec::<i64>().unwrap(), [0, 0]);
     });
 }

@@ -443,7 +443,7 @@ fn linear(op: BinaryOp, number: f64, first: bool) -> Option<[f64; 2]> {
 }
 
 /// Arithmetic with a number, which stands `first` or second: in one pass for floats; for integers that of the integers,
-/// with the number converted.
+/// with the number converted. A division by what would become 0 is a product with its inverse, converted.
 pub(crate) fn with_number(x: Operand<'_>, op: BinaryOp, number: Scalar, first: bool, site: Site) -> Result<Proxy> {
     let call = Call { op: "arithmetic", site };
     if x.get().dtype().is_float() {
@@ -452,6 +452,10 @@ pub(crate) fn with_number(x: Operand<'_>, op: BinaryOp, number: Scalar, first: b
             Some([mul, add]) => affine_of(call, x, mul, add),
             None => quotient_of(call, x, value, first),
         });
+    }
+    let value = number.to_f64();
+    if matches!(op, BinaryOp::Div) && !first && value != 0.0 && value.abs() < 1.0 {
+        return compose_of(call, x, |x| affine_of(call, x, 1.0 / value, 0.0));
     }
     compose_of(call, x, |x| {
         let number = match number.number() {
