@@ -453,3 +453,41 @@ fn keys_and_values_that_were_joined_can_be_exchanged() {
         assert_eq!((values::<f64>(&k), values::<f64>(&v)), (vec![1., 5.], vec![3., 6.]));
     });
 }
+
+/// As docs/candle.md says.
+#[test]
+fn gradients_at_ties_and_ends_are_those_of_pytorch() {
+    each(|device| {
+        let gradient = |data: &[f64], f: &dyn Fn(&Var) -> Result<Tensor>| {
+            let x = Var::from_vec(data.to_vec(), data.len(), device).unwrap();
+            let grads = f(&x).unwrap().sum_all().unwrap().backward().unwrap();
+            values::<f64>(grads.get(&x).unwrap())
+        };
+        assert_eq!(gradient(&[1., 3., 3.], &|x| x.max(0)), [0., 0.5, 0.5]);
+        assert_eq!(gradient(&[1., 3., 1.], &|x| x.min(0)), [0.5, 0., 0.5]);
+        assert_eq!(gradient(&[-1., 0., 1.], &|x| x.relu()), [0., 0., 1.]);
+        assert_eq!(gradient(&[-1., 0., 1.], &|x| x.abs()), [-1., 0., 1.]);
+        assert_eq!(gradient(&[-1., 0., 1., 2.], &|x| x.clamp(0., 1.)), [0., 1., 1., 0.]);
+        assert_eq!(gradient(&[2., 2., 2., 2.], &|x| x.reshape((1, 1, 2, 2))?.max_pool2d(2)), [1., 0., 0., 0.]);
+        let (ids, src) = (Tensor::new([1u32], device).unwrap(), f64s(device, &[5.], 1));
+        assert_eq!(gradient(&[1., 2., 3.], &|x| x.scatter(&ids, &src, 0)), [1., 0., 1.]);
+        assert_eq!(gradient(&[1., 2., 3.], &|x| x.scatter_add(&ids, &src, 0)), [1., 1., 1.]);
+        let square = Tensor::new(&[2f64], device).unwrap();
+        assert_eq!(gradient(&[-3.], &|x| x.pow(&square)), [-6.]);
+    });
+}
+
+/// As docs/candle.md says.
+#[test]
+fn what_candle_does_in_silence_is_refused() {
+    each(|device| {
+        let whole = Tensor::new([1u32, 2], device).unwrap();
+        assert!(matches!(error(whole.mean(0)), Error::UnsupportedDType { op: "mean", .. }));
+        assert!(matches!(error(Var::from_tensor(&whole)), Error::UnsupportedDType { .. }));
+        let batch = |dims: &[usize]| Tensor::zeros(dims, DType::F32, device).unwrap();
+        assert!(matches!(error(batch(&[2, 3, 1, 1]).matmul(&batch(&[3, 2, 1, 1]))), Error::ShapeMismatch { .. }));
+        assert!(matches!(error(Tensor::new(1f32, device).unwrap().get(0)), Error::DimOutOfRange { .. }));
+        let tenths = Tensor::arange_step(0f64, 1., 0.1, device).unwrap();
+        assert_eq!((tenths.elem_count(), values::<f64>(&tenths)[3]), (10, 3. * 0.1));
+    });
+}
