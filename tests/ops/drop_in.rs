@@ -218,7 +218,7 @@ fn maps_of_storages_follow_the_layout_and_name_other_dtypes() {
         assert_eq!(unary_map(&[1, 2, 3, 4], &turned, |x| x * 10), [10, 30, 20, 40]);
         assert_eq!(unary_map(&[1, 2, 3], &turned, |x| x), [1, 3, 2], "a storage that is too short");
         let storage = CpuStorage::U8(vec![1, 2]);
-        let copy = storage.try_clone(&Layout::contiguous(Shape::from(2))).unwrap().to_cpu_storage().unwrap();
+        let copy = storage.try_clone(&Layout::contiguous(2)).unwrap().to_cpu_storage().unwrap();
         assert_eq!((BackendStorage::dtype(&copy), copy.as_slice::<u8>().unwrap()), (DType::U8, &[1, 2][..]));
         let variable = Var::new(1f32, &Device::Cpu).unwrap();
         let no_gradient = error(variable.apply_op1(Mapped).and_then(|y| y.backward().map(drop)));

@@ -26,7 +26,8 @@ impl Layout {
 
     /// Row-major, starting at the first element.
     #[inline]
-    pub fn contiguous(shape: Shape) -> Self {
+    pub fn contiguous(shape: impl Into<Shape>) -> Self {
+        let shape = shape.into();
         let (mut strides, mut step) = ([0isize; MAX_RANK], 1isize);
         // All axes there may be, without a branch: strides that are written one by one are waited for by who copies
         // them.
