@@ -3,7 +3,7 @@
 //! Of the pages that it would have exactly those are known that somebody wrote to and that it did not give back, while
 //! the pool itself knows how many it may have at most. Blocks that threads keep for themselves wait in the store here.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -22,10 +22,10 @@ const PAGE: usize = 4096;
 /// Ranges of addresses, and their pages.
 #[derive(Debug, Default)]
 struct AddressRanges {
-    /// Bytes of each range, by its begin.
-    ranges: BTreeMap<usize, usize>,
-    /// Pages that somebody wrote to: ends by begins, apart from each other.
-    written: BTreeMap<usize, usize>,
+    /// Begin and bytes of each range.
+    ranges: BTreeSet<(usize, usize)>,
+    /// Pages that somebody wrote to: begins and ends, apart from each other.
+    written: BTreeSet<(usize, usize)>,
     /// Bytes of these.
     bytes: usize,
 }
@@ -36,21 +36,24 @@ fn pages_of(span: Span) -> Range<usize> {
     start / PAGE * PAGE..(start + span.bytes()).next_multiple_of(PAGE)
 }
 
+/// The last one that begins before an address.
+fn last_before(parts: &BTreeSet<(usize, usize)>, end: usize) -> Option<(usize, usize)> {
+    parts.range(..(end, 0)).next_back().copied()
+}
+
 impl AddressRanges {
     /// Takes the pages of some addresses out, as far as they are there. Returns their bytes.
     fn forget(&mut self, part: Range<usize>) -> usize {
         let mut gone = 0;
         // The last one that begins before the end, until it ends before the begin.
-        while let Some((&start, &end)) =
-            self.written.range(..part.end).next_back().filter(|(_, end)| **end > part.start)
-        {
-            self.written.remove(&start);
+        while let Some((start, end)) = last_before(&self.written, part.end).filter(|last| last.1 > part.start) {
+            self.written.remove(&(start, end));
             gone += end.min(part.end) - start.max(part.start);
             if end > part.end {
-                self.written.insert(part.end, end);
+                self.written.insert((part.end, end));
             }
             if start < part.start {
-                self.written.insert(start, part.start);
+                self.written.insert((start, part.start));
             }
         }
         self.bytes -= gone;
@@ -60,42 +63,40 @@ impl AddressRanges {
     /// Somebody writes to all of a block. Returns the bytes of the pages that the system gives for it.
     fn write(&mut self, span: Span) -> usize {
         let pages = pages_of(span);
-        if self.written.range(..=pages.start).next_back().is_some_and(|(_, end)| *end >= pages.end) {
+        if last_before(&self.written, pages.start + 1).is_some_and(|last| last.1 >= pages.end) {
             return 0;
         }
         let before = self.forget(pages.clone());
         self.bytes += pages.len();
         // As one with what lies beside it.
-        let end = self.written.remove(&pages.end).unwrap_or(pages.end);
-        match self.written.range_mut(..=pages.start).next_back().filter(|(_, end)| **end == pages.start) {
-            Some((_, before)) => *before = end,
-            None => {
-                self.written.insert(pages.start, end);
-            }
+        let (mut start, mut end) = (pages.start, pages.end);
+        while let Some(beside) = last_before(&self.written, end + 1).filter(|last| last.1 >= start) {
+            self.written.remove(&beside);
+            (start, end) = (start.min(beside.0), end.max(beside.1));
         }
+        self.written.insert((start, end));
         pages.len() - before
     }
 
     /// How many bytes of a span lie in pages that somebody wrote to.
     fn written(&self, span: Span) -> usize {
         let (start, end) = (span.ptr().addr().get(), span.ptr().addr().get() + span.bytes());
-        let parts = self.written.range(..end).rev().take_while(|(_, last)| **last > start);
-        parts.map(|(&first, &last)| last.min(end) - first.max(start)).sum()
+        let parts = self.written.range(..(end, 0)).rev().take_while(|part| part.1 > start);
+        parts.map(|&(first, last)| last.min(end) - first.max(start)).sum()
     }
 }
 
 impl PageSource for AddressRanges {
     fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let after = |(start, bytes): (&usize, &usize)| (start + bytes).next_multiple_of(HUGE);
-        let start = self.ranges.last_key_value().map_or(HUGE, after);
+        let start = self.ranges.last().map_or(HUGE, |(start, bytes)| (start + bytes).next_multiple_of(HUGE));
         start.checked_add(bytes)?.checked_next_multiple_of(HUGE)?;
-        self.ranges.insert(start, bytes);
+        self.ranges.insert((start, bytes));
         NonZero::new(start).map(NonNull::without_provenance)
     }
 
     fn unmap(&mut self, start: NonNull<u8>) {
-        if let Some((&start, _)) = self.ranges.range(..=start.addr().get()).next_back() {
-            let bytes = self.ranges.remove(&start).unwrap_or(0);
+        if let Some((start, bytes)) = last_before(&self.ranges, start.addr().get() + 1) {
+            self.ranges.remove(&(start, bytes));
             self.forget(start..start + bytes);
         }
     }

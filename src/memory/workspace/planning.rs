@@ -15,7 +15,7 @@
 //!
 //! Nothing here touches memory: offsets and lengths, as in `sizing.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::base::order::{places_by, sort_by_key};
@@ -504,7 +504,7 @@ const FEW_GAPS: usize = 64;
 /// What is free between what lives: offsets and bytes.
 #[derive(Debug, Default)]
 struct Gaps {
-    all: BTreeMap<usize, usize>,
+    all: BTreeSet<(usize, usize)>,
     /// Bytes and offsets of all, once there were more than a few.
     by_size: BTreeSet<(usize, usize)>,
 }
@@ -516,7 +516,7 @@ impl Gaps {
         let mut gaps = Gaps::default();
         let end = in_block.clone().map(|request| request.offset + request.bytes).max().unwrap_or(0);
         let mut live: Vec<&Request> = in_block.filter(|request| request.ended == ALIVE).collect();
-        live.sort_unstable_by_key(|request| request.offset);
+        sort_by_key(&mut live, |request| request.offset);
         let mut at = 0;
         for (from, to) in
             live.into_iter().map(|request| (request.offset, request.offset + request.bytes)).chain([(end, end)])
@@ -539,8 +539,8 @@ impl Gaps {
             }
             return at;
         }
-        match self.all.last_key_value() {
-            Some((&at, &free)) if at + free == end && bytes <= size && at <= size - bytes => {
+        match self.all.last() {
+            Some(&(at, free)) if at + free == end && bytes <= size && at <= size - bytes => {
                 self.remove(at);
                 at
             }
@@ -551,32 +551,32 @@ impl Gaps {
     /// The smallest that holds so many bytes, the first of several: its offset and bytes.
     fn smallest(&self, bytes: usize) -> Option<(usize, usize)> {
         if self.by_size.is_empty() {
-            let fits = self.all.iter().filter(|&(_, &free)| free >= bytes).min_by_key(|&(_, &free)| free);
-            return fits.map(|(&at, &free)| (at, free));
+            return self.all.iter().filter(|gap| gap.1 >= bytes).min_by_key(|gap| gap.1).copied();
         }
         self.by_size.range((bytes, 0)..).next().map(|&(free, at)| (at, free))
     }
 
     fn insert(&mut self, at: usize, free: usize) {
-        self.all.insert(at, free);
+        self.all.insert((at, free));
         if !self.by_size.is_empty() {
             self.by_size.insert((free, at));
         } else if self.all.len() > FEW_GAPS {
-            self.by_size = self.all.iter().map(|(&at, &free)| (free, at)).collect();
+            self.by_size.extend(self.all.iter().map(|&(at, free)| (free, at)));
         }
     }
 
     fn remove(&mut self, at: usize) -> Option<usize> {
-        let free = self.all.remove(&at)?;
+        let (_, free) = *self.all.range((at, 0)..).next().filter(|gap| gap.0 == at)?;
+        self.all.remove(&(at, free));
         self.by_size.remove(&(free, at));
         Some(free)
     }
 
     /// These bytes are free.
     fn give(&mut self, mut offset: usize, mut bytes: usize) {
-        let before = self.all.range(..offset).next_back().map(|(&at, &free)| (at, free));
+        let before = self.all.range(..(offset, 0)).next_back().copied();
         if let Some((before, free)) = before.filter(|(at, free)| at + free == offset) {
-            self.by_size.remove(&(free, before));
+            self.remove(before);
             (offset, bytes) = (before, free + bytes);
         }
         if let Some(free) = self.remove(offset + bytes) {
@@ -586,28 +586,29 @@ impl Gaps {
     }
 }
 
-/// Who had which bytes last: the begin of each range, and its end and owner.
+/// Who had which bytes last: the begin of each range, its end and its owner. Of those there are few: a cycle of many
+/// requests has no plan.
 #[derive(Debug, Default)]
-struct Owners(BTreeMap<usize, (usize, u32)>);
+struct Owners(Vec<(usize, usize, u32)>);
 
 impl Owners {
     /// These bytes have a new owner. Who had any of them.
     fn take(&mut self, start: usize, end: usize, owner: u32) -> Vec<u32> {
-        let first = self.0.range(..=start).next_back().map_or(start, |(&from, _)| from);
-        let met: Vec<(usize, (usize, u32))> =
-            self.0.range(first..end).map(|(&from, &held)| (from, held)).filter(|(_, (to, _))| *to > start).collect();
-        let mut before: Vec<u32> = met.iter().map(|(_, (_, of))| *of).collect();
-        for (from, (to, of)) in met {
-            self.0.remove(&from);
+        let mut before = Vec::new();
+        for (from, to, of) in std::mem::take(&mut self.0) {
+            if from < end && start < to {
+                before.push(of);
+            }
+            // What is left of it on either side.
             if from < start {
-                self.0.insert(from, (start, of));
+                self.0.push((from, to.min(start), of));
             }
             if to > end {
-                self.0.insert(end, (to, of));
+                self.0.push((from.max(end), to, of));
             }
         }
-        self.0.insert(start, (end, owner));
-        before.sort_unstable();
+        self.0.push((start, end, owner));
+        sort_by_key(&mut before, |&of| of);
         before.dedup();
         before
     }
