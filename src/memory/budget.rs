@@ -37,7 +37,10 @@ pub(crate) use refusal::{NoBytes, OverBudget, too_many};
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock};
+use crate::base::{
+    order::value_of,
+    sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock},
+};
 use crate::memory::{
     budget::{
         meter::{CLOSED, Meter, NONE},
@@ -119,20 +122,20 @@ fn node(number: u32) -> &'static BudgetNode {
 /// Opens the node of a workspace below another one, or with 0 below none. `None` if there are too many.
 pub(crate) fn open_workspace(name: &Arc<str>, parent: u32, budget: &Budget) -> Option<u32> {
     let number = open(parent, 0, budget, 0)?;
-    WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(name));
+    *value_of(&mut WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner), number) = Arc::clone(name);
     Some(number)
 }
 
 /// The workspaces with budgets: their names, limits, and what is charged. While they are locked no number is another's.
 pub(crate) fn workspaces() -> Vec<(Arc<str>, Budget, BudgetUse)> {
     let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
-    all.iter().map(|(&number, name)| (Arc::clone(name), limits(number), usage(number))).collect()
+    all.iter().map(|&(number, ref name)| (Arc::clone(name), limits(number), usage(number))).collect()
 }
 
 /// The names of the workspaces below a node, each as the workspace itself has it.
 pub(crate) fn workspaces_below(number: u32) -> Vec<Arc<str>> {
     let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_below = |&(&of, _): &(&u32, &Arc<str>)| path(of, 0).any(|above| above == number);
+    let is_below = |(of, _): &&(u32, Arc<str>)| path(*of, 0).any(|above| above == number);
     all.iter().filter(is_below).map(|(_, name)| Arc::clone(name)).collect()
 }
 
@@ -277,7 +280,7 @@ fn ended_if_free(number: u32, life: u64) -> Option<u32> {
 fn end(number: u32) -> u32 {
     let parent = parent_of(number);
     if manager_of(number) == 0 {
-        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != number);
     } else {
         COUNT.fetch_sub(1, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@
 //! that no rhythm in which arrays are made meets it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::base::order::sort_by_key;
@@ -86,7 +86,7 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     let kept = lines.iter().map(|line| line.kept).sum();
     let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
     lines.truncate(most);
-    let blocks = block::by_workspace(|workspace, at| match within {
+    let blocks = block::by_workspace(&|workspace, at| match within {
         Within::Device => at == device,
         Within::Managers(_, workspaces) => workspaces.iter().any(|one| Arc::ptr_eq(one, workspace)),
         Within::Workspace(name) => **workspace == **name,
@@ -126,7 +126,7 @@ fn scattered(number: u64) -> u64 {
 /// The first of them by bytes.
 fn largest(
     holders: HashMap<u64, (u64, u64)>,
-    blocks: BTreeMap<Arc<str>, (u64, u64)>,
+    blocks: Vec<(Arc<str>, (u64, u64))>,
     most: usize,
 ) -> Vec<(String, u64, u64)> {
     let mut holders: Vec<_> = holders.into_iter().collect();

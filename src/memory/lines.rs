@@ -3,7 +3,6 @@
 //! Each array knows its line, so this costs nothing until it is asked for; then it walks all slots of the registry.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ fn all() -> Vec<Proxy> {
 #[derive(Clone, Debug)]
 pub struct Mark {
     lines: Lines,
-    workspaces: BTreeMap<Arc<str>, (u64, u64)>,
+    workspaces: Vec<(Arc<str>, (u64, u64))>,
     saved: (u64, u64),
     cached: u64,
 }
@@ -84,7 +83,7 @@ pub struct Mark {
 pub fn mark() -> Mark {
     Mark {
         lines: alive(all(), |_| true),
-        workspaces: block::by_workspace(|_, _| true),
+        workspaces: block::by_workspace(&|_, _| true),
         saved: node::saved(),
         cached: Device::Cpu.memory().cached,
     }
@@ -109,8 +108,10 @@ impl Mark {
         let mut lines: Vec<LineGrowth> = now.lines.0.values().map(grown).collect();
         lines.retain(|growth| growth.arrays > 0 || growth.bytes > 0);
         sort_by_key(&mut lines, |growth| (Reverse((growth.bytes, growth.arrays)), key_of(growth.line.site)));
-        let grown = |name: &Arc<str>, bytes: u64| bytes.saturating_sub(self.workspaces.get(name).map_or(0, |at| at.1));
-        let workspaces = now.workspaces.iter().map(|(name, &(_, bytes))| (name.to_string(), grown(name, bytes)));
+        let at = |name: &Arc<str>| self.workspaces.binary_search_by(|(own, _)| own.cmp(name));
+        let before = |name: &Arc<str>| at(name).map_or(0, |at| self.workspaces[at].1.1);
+        let grown = |(name, (_, bytes)): &(Arc<str>, (u64, u64))| bytes.saturating_sub(before(name));
+        let workspaces = now.workspaces.iter().map(|of| (of.0.to_string(), grown(of)));
         Growth {
             lines,
             saved_values: now.saved.0.saturating_sub(self.saved.0),
@@ -124,7 +125,7 @@ impl Mark {
     /// What there is in all, on whatever line or workspace: arrays, their bytes, saved values, theirs, bytes of blocks.
     fn totals(&self) -> [u64; 5] {
         let lines = |number: fn(&Line) -> u64| self.lines.0.values().map(number).sum::<u64>();
-        let blocks = self.workspaces.values().map(|&(_, bytes)| bytes).sum::<u64>();
+        let blocks = self.workspaces.iter().map(|(_, (_, bytes))| bytes).sum::<u64>();
         [lines(|line| line.arrays), lines(|line| line.bytes), self.saved.0, self.saved.1, blocks]
     }
 

@@ -1,7 +1,7 @@
 //! What lives, where, how much, how old, and who made it: as data and as text.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::base::{
     dtype::DType,
     error::Site,
-    order::{sort_by, sort_by_key},
+    order::{sort_by, sort_by_key, value_of},
     system::coarse_millis,
     units::{Bytes, counted},
 };
@@ -143,11 +143,11 @@ impl ManagerReport {
     }
 
     /// Its own arrays whose names have parts, by the first of these, which ends at a dot: how many, and their bytes.
-    fn by_name(&self) -> BTreeMap<&str, (u64, u64)> {
-        let mut found = BTreeMap::new();
+    fn by_name(&self) -> Vec<(&str, (u64, u64))> {
+        let mut found: Vec<(&str, (u64, u64))> = Vec::new();
         for array in &self.arrays {
             if let Some((first, _)) = array.name.as_deref().and_then(|name| name.split_once('.')) {
-                let (arrays, bytes) = found.entry(first).or_insert((0, 0));
+                let (arrays, bytes) = value_of(&mut found, first);
                 (*arrays, *bytes) = (*arrays + 1, *bytes + array.own_bytes());
             }
         }
@@ -272,7 +272,7 @@ impl NdManager {
         sort_by(&mut managers, |a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
         if self.is_system() {
-            let found = block::by_workspace(|_, at| at == self.device()).into_iter();
+            let found = block::by_workspace(&|_, at| at == self.device()).into_iter();
             workspaces.extend(found.map(|(name, (blocks, bytes))| {
                 let (kept_graphs, kept_graph_at) = stats::kept_graphs(&name, self.device());
                 WorkspaceReport { name: name.to_string(), blocks, bytes, kept_graphs, kept_graph_at }

@@ -1,13 +1,13 @@
 //! The figures of a device under names that stay, and what parts of a program use of it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::base::units::Bytes;
+use crate::base::{order::value_of, units::Bytes};
 use crate::device::Device;
 use crate::memory::{
     budget, gc, lines,
@@ -158,7 +158,7 @@ impl fmt::Display for Stats {
 /// ```
 pub fn stats(device: &Device) -> Stats {
     let (memory, arrays) = (device.memory(), gc::stats());
-    let workspaces = block::by_workspace(|_, at| at == device).values().map(|&(_, bytes)| bytes).sum();
+    let workspaces = block::by_workspace(&|_, at| at == device).iter().map(|(_, (_, bytes))| bytes).sum();
     // Relaxed: statistics.
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let all = [
@@ -397,7 +397,8 @@ impl fmt::Display for Scope {
     }
 }
 
-static SCOPES: Mutex<BTreeMap<String, Scope>> = Mutex::new(BTreeMap::new());
+/// By path.
+static SCOPES: Mutex<Vec<(String, Scope)>> = Mutex::new(Vec::new());
 
 thread_local! {
     static PATH: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
@@ -529,7 +530,8 @@ impl Drop for OpenScope<'_> {
         gc::collect();
         let ((peak, active), arrays, path) = (end(self.device, self.number), gc::stats(), leave());
         let mut all = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
-        let scope = all.entry(path.clone()).or_insert_with(|| Scope { path, ..Scope::default() });
+        let scope = value_of(&mut all, path.clone());
+        scope.path = path;
         scope.runs += 1;
         scope.time += time;
         scope.created += arrays.created - self.arrays.created;
@@ -544,7 +546,7 @@ pub fn scopes() -> Vec<Scope> {
     if switch::forked() {
         return Vec::new();
     }
-    SCOPES.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    SCOPES.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(_, scope)| scope.clone()).collect()
 }
 
 /// Forgets the scopes so far.

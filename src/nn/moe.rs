@@ -4,15 +4,13 @@
 //! the order of their experts: which pair comes at each place, and its expert. On every device, with gradients of
 //! input, weights and `topk_weights`; the two lists are read on the host, which waits for them.
 
-use std::collections::BTreeMap;
-
-use crate::base::call::Call;
+use crate::base::{call::Call, order::value_of};
 use crate::quantized::QTensor;
 use crate::{DType, Error, Result, Tensor};
 
 /// The pairs of each expert that has some, and where each pair's row comes then.
 struct Pairs {
-    by_expert: BTreeMap<usize, Vec<u32>>,
+    by_expert: Vec<(usize, Vec<u32>)>,
     places: Vec<u32>,
 }
 
@@ -34,12 +32,12 @@ impl Pairs {
             usize::try_from(index).ok().filter(|&i| i < dim).ok_or_else(|| Error::index_out_of_range(op, index, dim))
         };
         // Those that have pairs: there may be any number of others.
-        let mut by_expert: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut by_expert: Vec<(usize, Vec<u32>)> = Vec::new();
         for (&id, &expert) in ids.iter().zip(&chosen) {
-            by_expert.entry(inside(expert, count)?).or_default().push(inside(id, pairs)? as u32);
+            value_of(&mut by_expert, inside(expert, count)?).push(inside(id, pairs)? as u32);
         }
         let mut places = vec![u32::MAX; pairs];
-        for (place, &pair) in (0..).zip(by_expert.values().flatten()) {
+        for (place, &pair) in (0..).zip(by_expert.iter().flat_map(|(_, own)| own)) {
             places[pair as usize] = place;
         }
         if let Some(pair) = places.iter().position(|&place| place == u32::MAX) {

@@ -1,13 +1,12 @@
 //! Who refused, and what.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{call::Call, error::Error};
 use crate::device::budget::AllocError;
 
-/// The workspaces whose nodes these are.
-pub(super) static WORKSPACES: Mutex<BTreeMap<u32, Arc<str>>> = Mutex::new(BTreeMap::new());
+/// The workspaces whose nodes these are, by the nodes' numbers.
+pub(super) static WORKSPACES: Mutex<Vec<(u32, Arc<str>)>> = Mutex::new(Vec::new());
 
 /// Which budget refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,8 @@ pub(crate) struct OverBudget {
 impl OverBudget {
     /// The workspace whose budget it is, if it is one's.
     pub(crate) fn workspace(&self) -> Option<Arc<str>> {
-        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).get(&self.node).cloned()
+        let all = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(number, _)| *number == self.node).map(|(_, name)| Arc::clone(name))
     }
 }
 

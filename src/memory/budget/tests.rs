@@ -8,7 +8,7 @@ use crate::memory::workspace::{
 
 #[test]
 fn the_node_of_a_workspace_ends_with_it_and_its_last_byte() {
-    let named = || WORKSPACES.lock().expect("no panic").values().filter(|name| ***name == *"NODE").count();
+    let named = || WORKSPACES.lock().expect("no panic").iter().filter(|(_, name)| **name == *"NODE").count();
     let config = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).initial_size(4096);
     let config = config.overallocation_limit(1.).build().expect("no contradiction");
     let leased = std::thread::spawn(move || {

@@ -1,7 +1,9 @@
 //! A timeline in the formats of other tools.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::{self, Write};
+
+use crate::base::order::sort_by;
 
 use super::{Event, EventKind, Span, SpanEdge, Timeline};
 
@@ -37,7 +39,7 @@ impl Timeline {
     pub fn write_chrome_json(&self, out: &mut impl Write) -> io::Result<()> {
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         write!(out, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"ndgc\"}}}}")?;
-        let mut now: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let mut now: HashMap<(&str, &str), u64> = HashMap::new();
         for SpanEdge { at, starts, span: i } in self.edges() {
             let Span { bytes, ref owner, ref device, .. } = self.spans[i];
             let all = self.bytes_of(&self.spans[i]);
@@ -81,7 +83,7 @@ impl Timeline {
         // A semicolon ends a frame, and a line break the stack.
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let frame = |name: &str| name.replace(';', ",").chars().map(plain).collect::<String>();
-        let mut stacks: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut stacks: HashMap<(String, String), u64> = HashMap::new();
         for span in self.spans.iter().filter(|span| span.end.is_none()) {
             let owner = match &*span.device {
                 "cpu" => frame(&span.owner),
@@ -90,6 +92,8 @@ impl Timeline {
             let bytes = stacks.entry((owner, frame(&span.line()))).or_default();
             *bytes = bytes.saturating_add(self.bytes_of(span));
         }
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        sort_by(&mut stacks, |a, b| a.0.cmp(&b.0));
         stacks.into_iter().map(|((owner, line), bytes)| format!("{owner};{line} {bytes}\n")).collect()
     }
 
@@ -102,7 +106,7 @@ impl Timeline {
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
     pub fn write_pytorch_snapshot(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut pickle = Pickle { out, frames: BTreeMap::new() };
+        let mut pickle = Pickle { out, frames: HashMap::new() };
         let total = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
         if total >= 1 << 53 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
@@ -224,7 +228,7 @@ const ADDRESS: u64 = 1 << 40;
 struct Pickle<'a, W> {
     out: &'a mut W,
     /// Lists of frames that were written, by their number in the memo.
-    frames: BTreeMap<(String, String), u32>,
+    frames: HashMap<(String, String), u32>,
 }
 
 impl<W: Write> Pickle<'_, W> {

@@ -1,11 +1,11 @@
 //! A timeline as one page that needs nothing else: memory over time by line and by owner, the lines, the events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use crate::base::order::sort_by;
+use crate::base::order::{sort_by, value_of};
 
 use super::{
     EventKind, Span, Timeline,
@@ -78,9 +78,9 @@ impl Timeline {
         data.push_str(",\"rows\":[");
         self.rows(&mut data);
         data.push_str("],\"events\":[");
-        let mut totals: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut totals: Vec<(&str, (u64, u64))> = Vec::new();
         for event in &self.events {
-            let total = totals.entry(event.kind.name()).or_default();
+            let total = value_of(&mut totals, event.kind.name());
             *total = (total.0 + 1, total.1.saturating_add(event.amount));
         }
         for (i, (kind, (count, amount))) in totals.into_iter().enumerate() {

@@ -1,10 +1,10 @@
 //! Blocks: the memory that an arena hands out in parts, and who keeps it from being used again.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{
     error::Result,
+    order::value_of,
     sync::{AtomicU32, Ordering},
     work,
 };
@@ -45,16 +45,16 @@ type BlockInfo = (u32, Arc<str>, Device, u64);
 /// Whose the blocks are, for reports.
 static ALL: Mutex<Vec<BlockInfo>> = Mutex::new(Vec::new());
 
-/// The blocks of such workspaces in the memory of such devices: for each name their number and bytes. None in a forked
-/// child.
-pub(crate) fn by_workspace(is_of: impl Fn(&Arc<str>, &Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
-    let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+/// The blocks of such workspaces in the memory of such devices: for each name their number and bytes, by name. None in
+/// a forked child.
+pub(crate) fn by_workspace(is_of: &dyn Fn(&Arc<str>, &Device) -> bool) -> Vec<(Arc<str>, (u64, u64))> {
+    let mut found: Vec<(Arc<str>, (u64, u64))> = Vec::new();
     if switch::forked() {
         return found;
     }
     for (_, name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         if is_of(name, at) {
-            let (blocks, sum) = found.entry(Arc::clone(name)).or_default();
+            let (blocks, sum) = value_of(&mut found, Arc::clone(name));
             (*blocks, *sum) = (*blocks + 1, *sum + bytes);
         }
     }

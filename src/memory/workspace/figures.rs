@@ -2,9 +2,9 @@
 //! one here. They change where a workspace comes or goes, or a block does, or a budget refuses, so an operation and a
 //! cycle pay nothing.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::base::order::value_of;
 use crate::device::Device;
 use crate::memory::{switch, workspace::validity::CycleScope};
 
@@ -33,12 +33,13 @@ struct DeviceRow {
     scopes: Vec<(Arc<CycleScope>, u64)>,
 }
 
-static ROWS: Mutex<BTreeMap<Arc<str>, Vec<DeviceRow>>> = Mutex::new(BTreeMap::new());
+/// By name.
+static ROWS: Mutex<Vec<(Arc<str>, Vec<DeviceRow>)>> = Mutex::new(Vec::new());
 
 /// Changes the row of a name, which is made if there is none, and goes when nothing is left.
 fn change(name: &Arc<str>, device: &Device, change: &dyn Fn(&mut DeviceRow)) {
     let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
-    let rows = all.entry(Arc::clone(name)).or_default();
+    let rows = value_of(&mut all, Arc::clone(name));
     let at = rows.iter().position(|row| row.device == *device).unwrap_or_else(|| {
         rows.push(DeviceRow { device: device.clone(), figures: Figures::default(), scopes: Vec::new() });
         rows.len() - 1
@@ -48,7 +49,7 @@ fn change(name: &Arc<str>, device: &Device, change: &dyn Fn(&mut DeviceRow)) {
         rows.swap_remove(at);
     }
     if rows.is_empty() {
-        all.remove(name);
+        all.retain(|(own, _)| own != name);
     }
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn block_returned(name: &Arc<str>, device: &Device, bytes: u64) {
 /// The budget of one refused a request for a device. Its bytes may be another's: of arrays of the host alone.
 pub(crate) fn refused(name: &str, device: &Device) {
     let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(rows) = all.get_mut(name) else { return };
+    let Some((_, rows)) = all.iter_mut().find(|(own, _)| **own == *name) else { return };
     let at = rows.iter().position(|row| row.device == *device).unwrap_or(0);
     rows[at].figures.refused += 1;
 }

@@ -1,5 +1,6 @@
 //! Stable sorts that are compiled once, whatever they sort: for lists that are shown or written. Those of the standard
-//! library are compiled for each type and each comparison.
+//! library are compiled for each type and each comparison. And small maps: sorted lists of pairs, of which little is
+//! compiled for each type.
 
 use std::cmp::Ordering;
 
@@ -20,6 +21,15 @@ pub fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
 pub fn sort_by_key<T, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
     let keys: Vec<K> = items.iter().map(key).collect();
     arrange(items, places_by(keys.len(), &|a, b| keys[a].cmp(&keys[b])));
+}
+
+/// The value of a key in pairs that are sorted by their keys: a new one, if there was none.
+pub fn value_of<K: Ord, V: Default>(pairs: &mut Vec<(K, V)>, key: K) -> &mut V {
+    let at = pairs.partition_point(|(own, _)| *own < key);
+    if pairs.get(at).is_none_or(|(own, _)| *own != key) {
+        pairs.insert(at, (key, V::default()));
+    }
+    &mut pairs[at].1
 }
 
 /// Puts what is at each of these places where the place stands.
