@@ -17,6 +17,7 @@ mod output;
 pub mod pickle;
 pub mod safetensors;
 
+use crate::base::order::sort_by;
 use crate::{Result, Tensor};
 
 /// Arrays with their names. Dropped before [`Loaded::done`], it closes them: a failed call leaves none behind.
@@ -39,6 +40,18 @@ impl Drop for Loaded {
             array.close();
         }
     }
+}
+
+/// Sorts what has names by them; of several with one name the last stays.
+fn sort_by_name<T>(named: &mut Vec<(String, T)>) {
+    named.reverse();
+    sort_by(named, |a, b| a.0.cmp(&b.0));
+    named.dedup_by(|a, b| a.0 == b.0);
+}
+
+/// What has this name, among what is sorted by names.
+fn by_name<'a, T>(named: &'a [(String, T)], name: &str) -> Option<&'a (String, T)> {
+    named.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok().map(|at| &named[at])
 }
 
 /// Names an array, or closes it if that fails.

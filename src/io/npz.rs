@@ -8,7 +8,7 @@
 //!
 //! Entries whose names do not end in `.npy` are left alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use flate2::{CrcReader, read::DeflateDecoder};
 
 use super::input::Input;
 use super::output::{self, OutputWriter};
-use super::{Loaded, npy_format};
+use super::{Loaded, by_name, npy_format, sort_by_name};
 use crate::{DType, Device, Error, Place, Result, Shape, Tensor};
 
 /// Reads every array of a file, in the file's order.
@@ -176,7 +176,8 @@ impl Tensor {
 pub struct NpzTensors {
     path: PathBuf,
     bytes: u64,
-    entries: BTreeMap<String, ZipEntry>,
+    /// By name.
+    entries: Vec<(String, ZipEntry)>,
 }
 
 impl NpzTensors {
@@ -187,13 +188,14 @@ impl NpzTensors {
     #[track_caller]
     pub fn new<F: AsRef<Path>>(path: F) -> Result<Self> {
         let mut input = Input::open(path.as_ref())?;
-        let entries = directory(&mut input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let mut entries: Vec<_> = directory(&mut input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        sort_by_name(&mut entries);
         Ok(NpzTensors { path: path.as_ref().to_owned(), bytes: input.end(), entries })
     }
 
     /// The names, sorted.
     pub fn names(&self) -> Vec<&String> {
-        self.entries.keys().collect()
+        self.entries.iter().map(|(name, _)| name).collect()
     }
 
     /// Shape and dtype of an array, without its elements.
@@ -203,7 +205,7 @@ impl NpzTensors {
     #[track_caller]
     pub fn get_shape_and_dtype(&self, name: &str) -> Result<(Shape, DType)> {
         let mut input = self.open()?;
-        let Some(entry) = self.entries.get(name) else { return Err(self.missing(name)) };
+        let Some((_, entry)) = by_name(&self.entries, name) else { return Err(self.missing(name)) };
         let header = npy_format::read_header(&mut content(&mut input, entry)?)?;
         Ok((Shape::from(header.dims), header.stored.dtype))
     }
@@ -223,14 +225,14 @@ impl NpzTensors {
     /// As [`npz::read`](read).
     #[track_caller]
     pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Option<Tensor>> {
-        let Some(entry) = self.entries.get(name) else { return Ok(None) };
+        let Some((_, entry)) = by_name(&self.entries, name) else { return Ok(None) };
         Ok(Some(load(&mut self.open()?, entry, at)?))
     }
 
     /// What is said where there is no array of this name.
     #[track_caller]
     pub(crate) fn missing(&self, name: &str) -> Error {
-        Error::no_tensor(name, Some(&self.path), self.entries.keys())
+        Error::no_tensor(name, Some(&self.path), self.entries.iter().map(|(name, _)| name))
     }
 
     #[track_caller]
@@ -297,7 +299,7 @@ pub(super) fn entries<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<ZipEnt
     input.seek(start)?;
     let directory = input.bytes(bytes, "the directory")?;
     let mut central = input.section(&directory, start);
-    let (mut all, mut names, mut spans) = (Vec::new(), BTreeSet::new(), Vec::new());
+    let (mut all, mut names, mut spans) = (Vec::new(), HashSet::new(), Vec::new());
     for _ in 0..entries {
         let at = central.at();
         let entry = central_header(&mut central)?;
@@ -465,12 +467,12 @@ struct NpzArchive<'a, W> {
     /// Sizes and places from here on are written in the long form.
     short_max: u64,
     directory: Vec<u8>,
-    names: BTreeSet<String>,
+    names: HashSet<String>,
 }
 
 impl<'a, W: Write + Seek> NpzArchive<'a, W> {
     fn new(out: &'a mut OutputWriter<W>, short_max: u64) -> Self {
-        NpzArchive { out, short_max, directory: Vec::new(), names: BTreeSet::new() }
+        NpzArchive { out, short_max, directory: Vec::new(), names: HashSet::new() }
     }
 
     #[track_caller]

@@ -9,7 +9,7 @@
 //! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else. What is read is there to be
 //! kept: no workspace takes it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -21,7 +21,7 @@ use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Seq
 
 use super::element::{READABLE, Stored};
 use super::input::Input;
-use super::{Loaded, output};
+use super::{Loaded, by_name, output, sort_by_name};
 use crate::base::order::sort_by_key;
 use crate::ops::call::exec::kept;
 use crate::{DType, Error, Place, Result, Shape, Tensor, Workspace};
@@ -120,7 +120,7 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
         all.push((kind_of(says.0), name, array, says));
     }
     sort_by_key(&mut all, |&(kind, name, ..)| (std::cmp::Reverse(kind), name));
-    let (mut text, mut end, mut names) = (String::from("{"), 0usize, BTreeSet::new());
+    let (mut text, mut end, mut names) = (String::from("{"), 0usize, HashSet::new());
     let refuse = |why: String| Err(Error::file(Some(path), None, why));
     for (kind, name, _, (dtype, dims)) in &all {
         if *name == METADATA {
@@ -237,7 +237,8 @@ impl Info {
 /// What is where in a file.
 #[derive(Clone, Debug)]
 struct Index {
-    tensors: BTreeMap<String, Info>,
+    /// By name.
+    tensors: Vec<(String, Info)>,
     metadata: BTreeMap<String, String>,
     /// Of the data in the file.
     start: u64,
@@ -280,7 +281,7 @@ impl Index {
     }
 
     /// The arrays as they lie in the file.
-    fn in_order(&self) -> Vec<(&String, &Info)> {
+    fn in_order(&self) -> Vec<&(String, Info)> {
         let mut all: Vec<_> = self.tensors.iter().collect();
         sort_by_key(&mut all, |(_, info)| (info.begin, info.end));
         all
@@ -292,8 +293,8 @@ impl Index {
 
     #[track_caller]
     fn get<'a>(&'a self, name: &str, data: &'a [u8]) -> Result<TensorView<'a>> {
-        let Some((name, info)) = self.tensors.get_key_value(name) else {
-            return Err(Error::no_tensor(name, None, self.tensors.keys()));
+        let Some((name, info)) = by_name(&self.tensors, name) else {
+            return Err(Error::no_tensor(name, None, self.tensors.iter().map(|(name, _)| name)));
         };
         Ok(self.view(name, info, data))
     }
@@ -457,7 +458,8 @@ impl BufferedSafetensors {
 #[derive(Debug)]
 pub struct SafeTensorsFile {
     files: Vec<(Index, Mutex<Input<BufReader<File>>>)>,
-    routes: BTreeMap<String, usize>,
+    /// The file of each name, by name.
+    routes: Vec<(String, usize)>,
 }
 
 impl SafeTensorsFile {
@@ -476,19 +478,20 @@ impl SafeTensorsFile {
     /// [`Error::File`].
     #[track_caller]
     pub fn multi<F: AsRef<Path>>(paths: &[F]) -> Result<Self> {
-        let mut all = SafeTensorsFile { files: Vec::new(), routes: BTreeMap::new() };
+        let mut all = SafeTensorsFile { files: Vec::new(), routes: Vec::new() };
         for (number, path) in paths.iter().enumerate() {
             let mut input = Input::open(path.as_ref())?;
             let index = Index::read(&mut input)?;
-            all.routes.extend(index.tensors.keys().map(|name| (name.clone(), number)));
+            all.routes.extend(index.tensors.iter().map(|(name, _)| (name.clone(), number)));
             all.files.push((index, Mutex::new(input)));
         }
+        sort_by_name(&mut all.routes);
         Ok(all)
     }
 
     /// The names, sorted.
     pub fn names(&self) -> Vec<&String> {
-        self.routes.keys().collect()
+        self.routes.iter().map(|(name, _)| name).collect()
     }
 
     /// The texts that came with the arrays, of one file.
@@ -498,7 +501,8 @@ impl SafeTensorsFile {
 
     /// The dims of an array, without its elements; none if there is none of this name.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.files[*self.routes.get(name)?].0.tensors.get(name).map(|info| &info.dims[..])
+        let (index, _) = &self.files[by_name(&self.routes, name)?.1];
+        by_name(&index.tensors, name).map(|(_, info)| &info.dims[..])
     }
 
     /// Reads the array of this name.
@@ -507,10 +511,10 @@ impl SafeTensorsFile {
     /// [`Error::CannotFindTensor`] if there is none; [`Error::File`]; as [`Tensor::zeros`].
     #[track_caller]
     pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
-        let Some((index, input)) = self.routes.get(name).map(|route| &self.files[*route]) else {
+        let Some((index, input)) = by_name(&self.routes, name).map(|(_, route)| &self.files[*route]) else {
             return Err(self.missing(name));
         };
-        let Some(info) = index.tensors.get(name) else { return Err(self.missing(name)) };
+        let Some((_, info)) = by_name(&index.tensors, name) else { return Err(self.missing(name)) };
         // Each read seeks first, so a read that panicked left nothing that matters.
         let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
         input.ask().seek(index.start + info.begin)?;
@@ -520,7 +524,7 @@ impl SafeTensorsFile {
     #[track_caller]
     fn missing(&self, name: &str) -> Error {
         let first = self.files.first().map(|(_, input)| input.lock().unwrap_or_else(PoisonError::into_inner));
-        Error::no_tensor(name, first.as_ref().and_then(|input| input.path()), self.routes.keys())
+        Error::no_tensor(name, first.as_ref().and_then(|input| input.path()), self.names().into_iter())
     }
 }
 
@@ -537,7 +541,8 @@ pub struct MmapedSafetensors {
     /// Of the first file.
     path: Option<PathBuf>,
     files: Vec<(Index, SharedFile)>,
-    routes: BTreeMap<String, usize>,
+    /// The file of each name, by name.
+    routes: Vec<(String, usize)>,
 }
 
 impl fmt::Debug for MmapedSafetensors {
@@ -551,21 +556,22 @@ impl MmapedSafetensors {
     #[track_caller]
     pub(crate) fn of(all: Vec<(&Path, SharedFile)>) -> Result<Self> {
         let path = all.first().map(|(path, _)| path.to_path_buf());
-        let mut mapped = MmapedSafetensors { path, files: Vec::new(), routes: BTreeMap::new() };
+        let mut mapped = MmapedSafetensors { path, files: Vec::new(), routes: Vec::new() };
         for (number, (path, bytes)) in all.into_iter().enumerate() {
             let data = (*bytes).as_ref();
             let index = Index::read(&mut Input::new(data, Some(path.to_owned()), data.len() as u64))?;
-            mapped.routes.extend(index.tensors.keys().map(|name| (name.clone(), number)));
+            mapped.routes.extend(index.tensors.iter().map(|(name, _)| (name.clone(), number)));
             mapped.files.push((index, bytes));
         }
+        sort_by_name(&mut mapped.routes);
         Ok(mapped)
     }
 
     #[track_caller]
     fn file(&self, name: &str) -> Result<&(Index, SharedFile)> {
-        match self.routes.get(name) {
-            Some(&route) => Ok(&self.files[route]),
-            None => Err(Error::no_tensor(name, self.path.as_deref(), self.routes.keys())),
+        match by_name(&self.routes, name) {
+            Some((_, route)) => Ok(&self.files[*route]),
+            None => Err(Error::no_tensor(name, self.path.as_deref(), self.routes.iter().map(|(name, _)| name))),
         }
     }
 
@@ -590,10 +596,10 @@ impl MmapedSafetensors {
 
     /// Every array's bytes, by name.
     pub fn tensors(&self) -> Vec<(String, TensorView<'_>)> {
-        let views = self.routes.iter().map(|(name, route)| {
+        let views = self.routes.iter().filter_map(|(name, route)| {
             let (index, bytes) = &self.files[*route];
-            let info = &index.tensors[name];
-            (name.clone(), index.view(name, info, (**bytes).as_ref()))
+            let (_, info) = by_name(&index.tensors, name)?;
+            Some((name.clone(), index.view(name, info, (**bytes).as_ref())))
         });
         views.collect()
     }
@@ -611,7 +617,7 @@ impl MmapedSafetensors {
 
 /// The header's JSON. Unknown keys of an array are passed over, as the format's own library does.
 struct JsonHeader {
-    tensors: BTreeMap<String, Info>,
+    tensors: Vec<(String, Info)>,
     metadata: BTreeMap<String, String>,
 }
 
@@ -631,7 +637,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<JsonHeader, A::Error> {
-        let (mut tensors, mut metadata) = (BTreeMap::new(), None);
+        let (mut tensors, mut metadata) = (HashMap::new(), None);
         while let Some(name) = map.next_key::<String>()? {
             let again = if name == METADATA {
                 metadata.replace(map.next_value::<Option<BTreeMap<String, String>>>()?).is_some()
@@ -642,6 +648,8 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 return Err(de::Error::custom(format!("the name `{}` comes twice", name.escape_debug())));
             }
         }
+        let mut tensors: Vec<_> = tensors.into_iter().collect();
+        sort_by_name(&mut tensors);
         Ok(JsonHeader { tensors, metadata: metadata.flatten().unwrap_or_default() })
     }
 }

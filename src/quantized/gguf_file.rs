@@ -4,7 +4,7 @@
 //! names the field and the place of its first byte, and the file where that is known: of one that is
 //! [mapped](MmapedContent), not of a reader. Files in the byte order of other machines are refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -577,7 +577,7 @@ fn put<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str
 
 /// Whether what is written could be read again; else why not.
 fn writable(metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> std::result::Result<(), String> {
-    let (mut keys, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let (mut keys, mut names) = (HashSet::new(), HashSet::new());
     let all = metadata.iter().map(|(name, _)| ("value", *name, keys.insert(*name)));
     for (what, name, is_new) in all.chain(tensors.iter().map(|(name, _)| ("tensor", *name, names.insert(*name)))) {
         if !is_new {

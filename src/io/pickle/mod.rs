@@ -4,14 +4,14 @@
 
 mod machine;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-use super::Loaded;
 use super::element::{Order, Stored};
 use super::input::Input;
 use super::npz::{self, ZipEntry};
+use super::{Loaded, by_name, sort_by_name};
 use crate::base::heap;
 use crate::{DType, Device, Error, MAX_RANK, Place, Result, Shape, Tensor, Workspace};
 use machine::{Machine, Made, Room, Value};
@@ -117,22 +117,23 @@ fn all<R: Read + Seek, P: Place + ?Sized>(
 #[derive(Clone, Debug)]
 struct TorchArchive {
     tensors: Vec<TensorInfo>,
-    entries: BTreeMap<String, ZipEntry>,
+    /// By name.
+    entries: Vec<(String, ZipEntry)>,
     order: Order,
 }
 
 impl TorchArchive {
     fn read<R: Read + Seek>(input: &mut Input<R>, key: Option<&str>) -> Result<Self> {
-        let entries: BTreeMap<String, ZipEntry> =
-            npz::entries(input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let mut entries: Vec<_> = npz::entries(input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        sort_by_name(&mut entries);
         let pickle = entries.iter().find(|(name, _)| *name == "data.pkl" || name.ends_with("/data.pkl"));
         let Some((name, pickle)) = pickle else {
             return Err(input.fail_at(0, "this is no file of PyTorch's: the archive has no data.pkl"));
         };
         let folder = name.strip_suffix("data.pkl").unwrap_or_default().to_owned();
-        let order = match entries.get(&format!("{folder}byteorder")) {
+        let order = match by_name(&entries, &format!("{folder}byteorder")) {
             None => Order::Little,
-            Some(entry) => match &whole(input, entry)?[..] {
+            Some((_, entry)) => match &whole(input, entry)?[..] {
                 b"little" => Order::Little,
                 b"big" => Order::Big,
                 _ => return Err(input.fail_at(0, "the archive's byteorder is neither little nor big")),
@@ -151,7 +152,7 @@ impl TorchArchive {
         info: &TensorInfo,
         at: &P,
     ) -> Result<Tensor> {
-        let Some(entry) = self.entries.get(&info.path) else {
+        let Some((_, entry)) = by_name(&self.entries, &info.path) else {
             return Err(input.fail_at(0, format!("the archive has no entry `{}`", info.path.escape_debug())));
         };
         let mut content = npz::content(input, entry)?;
@@ -228,7 +229,7 @@ fn tensors<R: Read>(program: Input<R>, room: Room, key: Option<&str>, folder: &s
         }
     }
     let Some(dict) = dict else { return Err(program.fail_at(0, "the pickle is no dict of tensors")) };
-    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut names) = (Vec::new(), HashSet::new());
     for (name, id) in dict {
         let (Value::Text(name), Value::Tensor(view)) = (&values[*name as usize], &values[*id as usize]) else {
             continue;
