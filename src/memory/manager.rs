@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::base::{
     call::{Asked, Call},
     error::{Closer, Error, Result, Site},
+    order::sort_by_key,
     sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
 };
 use crate::device::Device;
@@ -138,10 +139,9 @@ impl Tree {
     /// The open managers below the system manager of a device, in the order in which they were made: that of keys is
     /// none, since they are used again.
     fn bases(&mut self, device: &Device) -> Vec<ManagerKey> {
-        let bases = self.nodes().iter().filter(|(_, node)| node.is_base_of(device));
-        let mut bases: Vec<_> = bases.map(|(key, node)| (node.serial, key)).collect();
-        bases.sort_unstable();
-        bases.into_iter().map(|(_, key)| key).collect()
+        let mut bases: Vec<_> = self.nodes().iter().filter(|(_, node)| node.is_base_of(device)).collect();
+        sort_by_key(&mut bases, |(_, node)| node.serial);
+        bases.into_iter().map(|(key, _)| key).collect()
     }
 
     /// The subtree's managers, parents first.
@@ -714,7 +714,7 @@ pub(crate) fn budgets() -> Vec<(ManagerInfo, Budget, BudgetUse)> {
     let budget_of = |node: &TreeNode| Some(node.inner.place.filter(|place| place.owns_budget())?.id.budget());
     let open = tree.nodes().values().filter(|node| node.is_open());
     let mut found: Vec<_> = open.filter_map(|node| Some((node.serial, budget_of(node)?, &node.inner))).collect();
-    found.sort_unstable_by_key(|&(serial, ..)| serial);
+    sort_by_key(&mut found, |&(serial, ..)| serial);
     let of = |(_, number, inner): (u64, u32, &Arc<ManagerInner>)| {
         (ManagerInfo(Arc::clone(inner)), budget::limits(number), budget::usage(number))
     };

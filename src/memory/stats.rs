@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::base::{order::value_of, units::Bytes};
+use crate::base::{
+    order::{sort_by, value_of},
+    units::Bytes,
+};
 use crate::device::Device;
 use crate::memory::{
     budget, gc, lines,
@@ -81,7 +84,7 @@ impl Stats {
     ) -> Self {
         let mut all = named;
         all.extend(some.into_iter().chain(more).map(|(name, value)| (name.into(), value)));
-        all.sort_unstable();
+        sort_by(&mut all, Ord::cmp);
         Stats(all)
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::base::{
-    order::places_by,
+    order::{places_by, sort_by},
     units::{Bytes, counted},
 };
 use crate::device::{Device, budget::MemoryStats};
@@ -160,7 +160,7 @@ impl fmt::Display for Frame {
         // Those with most bytes; of equal ones those that come first, so that a manager comes with those above it.
         let mut shown = places_by(self.rows.len(), &|a, b| self.rows[b].bytes.cmp(&self.rows[a].bytes));
         shown.truncate(ROWS_MAX);
-        shown.sort_unstable();
+        sort_by(&mut shown, Ord::cmp);
         for row in shown.iter().map(|&at| &self.rows[at]) {
             // A name is the program's, and may have what moves the cursor.
             let pad = 2 * row.depth.min(NAME_MAX / 4);

@@ -11,6 +11,7 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result},
     layout::Layout,
+    order::sort_by_key,
     shape::Shape,
     sync::{AtomicU64, Ordering},
 };
@@ -204,7 +205,7 @@ fn ranges(steps: &[RecordedStep]) -> Vec<Range<usize>> {
         RecordedStep::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
     };
     let mut all: Vec<_> = steps.iter().flat_map(of).filter(|range| !range.is_empty()).collect();
-    all.sort_unstable_by_key(|range| (range.start, range.end));
+    sort_by_key(&mut all, |range| (range.start, range.end));
     all.dedup();
     all
 }

@@ -11,7 +11,7 @@ use std::vec;
 
 use crate::base::{
     error::Site,
-    order::{sort_by, sort_by_key},
+    order::{places_by, sort_by, sort_by_key},
 };
 use crate::memory::{
     manager,
@@ -224,17 +224,16 @@ pub(crate) struct SpanEdge {
 /// end. Takes two numbers a span.
 struct SpanEdges<'a> {
     spans: &'a [Span],
-    starts: Peekable<vec::IntoIter<u32>>,
-    ends: Peekable<vec::IntoIter<u32>>,
+    starts: Peekable<vec::IntoIter<usize>>,
+    ends: Peekable<vec::IntoIter<usize>>,
 }
 
 impl<'a> SpanEdges<'a> {
     fn new(spans: &'a [Span]) -> Self {
-        let at = |i: u32| &spans[i as usize];
-        let mut starts: Vec<u32> = (0..spans.len() as u32).collect();
-        let mut ends: Vec<u32> = starts.iter().copied().filter(|&i| at(i).end.is_some()).collect();
-        starts.sort_by_key(|&i| at(i).start);
-        ends.sort_by_key(|&i| (at(i).end, at(i).end == Some(at(i).start)));
+        let end = |i: usize| (spans[i].end, spans[i].end == Some(spans[i].start));
+        let starts = places_by(spans.len(), &|a, b| spans[a].start.cmp(&spans[b].start));
+        let mut ends = places_by(spans.len(), &|a, b| end(a).cmp(&end(b)));
+        ends.retain(|&i| spans[i].end.is_some());
         SpanEdges { spans, starts: starts.into_iter().peekable(), ends: ends.into_iter().peekable() }
     }
 }
@@ -243,8 +242,8 @@ impl Iterator for SpanEdges<'_> {
     type Item = SpanEdge;
 
     fn next(&mut self) -> Option<SpanEdge> {
-        let start = self.starts.peek().map(|&i| self.spans[i as usize].start);
-        let next_end = self.ends.peek().map(|&i| &self.spans[i as usize]);
+        let start = self.starts.peek().map(|&i| self.spans[i].start);
+        let next_end = self.ends.peek().map(|&i| &self.spans[i]);
         let end = next_end.and_then(|span| Some((span.end?, span.end == Some(span.start))));
         let ends = match (start, end) {
             (Some(start), Some((end, is_moment))) => end < start || end == start && !is_moment,
@@ -252,7 +251,7 @@ impl Iterator for SpanEdges<'_> {
             (_, None) => false,
         };
         let (at, from) = if ends { (end?.0, &mut self.ends) } else { (start?, &mut self.starts) };
-        from.next().map(|span| SpanEdge { at, starts: !ends, span: span as usize })
+        from.next().map(|span| SpanEdge { at, starts: !ends, span })
     }
 }
 

@@ -4,7 +4,7 @@
 //! (a batch axis), in both and not needed (summed, by the matrix product), or in one of them alone. An axis that only
 //! one operand has and nothing needs is summed before.
 
-use crate::base::{call::Call, error::Result};
+use crate::base::{call::Call, error::Result, order::sort_by};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::compose::{argument, composite, shape_of};
 
@@ -32,7 +32,7 @@ fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)>
         None => {
             let mut once: Vec<char> =
                 all.iter().copied().filter(|c| all.iter().filter(|a| *a == c).count() == 1).collect();
-            once.sort_unstable();
+            sort_by(&mut once, Ord::cmp);
             once.retain(|&c| c != DOTS);
             let dots = all.contains(&DOTS).then_some(DOTS);
             dots.into_iter().chain(once).collect()

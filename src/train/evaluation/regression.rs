@@ -309,10 +309,10 @@ impl IEvaluation for RegressionEvaluation {
     }
 
     fn to_json(&self) -> String {
-        let metrics: serde_json::Map<String, Value> = RegressionMetric::ALL
-            .into_iter()
-            .map(|metric| (format!("average_{}", metric.name()), json!(self.average(metric))))
-            .collect();
+        let mut metrics = serde_json::Map::new();
+        for metric in RegressionMetric::ALL {
+            metrics.insert(format!("average_{}", metric.name()), json!(self.average(metric)));
+        }
         json!({
             "type": "RegressionEvaluation",
             "labels": self.labels,

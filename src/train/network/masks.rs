@@ -50,9 +50,7 @@ impl Network {
                 Source::Node(before) => all.extend_from_slice(&self.nodes[before].masked_by),
             }
         }
-        all.sort_unstable();
-        all.dedup();
-        all
+        (0..self.config.inputs.len()).filter(|place| all.contains(place)).collect()
     }
 
     /// What an input of a node is like.

@@ -14,13 +14,13 @@ pub fn places_by(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Ve
 /// Sorts items; equal ones stay in their order.
 pub fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let places = places_by(items.len(), &|a, b| compare(&items[a], &items[b]));
-    arrange(items, places);
+    arrange(places, &mut |a, b| items.swap(a, b));
 }
 
 /// Sorts items by a key that each is asked for once; equal ones stay in their order.
 pub fn sort_by_key<T, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
     let keys: Vec<K> = items.iter().map(key).collect();
-    arrange(items, places_by(keys.len(), &|a, b| keys[a].cmp(&keys[b])));
+    arrange(places_by(keys.len(), &|a, b| keys[a].cmp(&keys[b])), &mut |a, b| items.swap(a, b));
 }
 
 /// The value of a key in pairs that are sorted by their keys: a new one, if there was none.
@@ -33,13 +33,13 @@ pub fn value_of<K: Ord, V: Default>(pairs: &mut Vec<(K, V)>, key: K) -> &mut V {
 }
 
 /// Puts what is at each of these places where the place stands.
-fn arrange<T>(items: &mut [T], mut places: Vec<usize>) {
-    for first in 0..items.len() {
+fn arrange(mut places: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
+    for first in 0..places.len() {
         let mut at = first;
         // Around the ring that this place is of.
         while places[at] != first {
             let from = std::mem::replace(&mut places[at], at);
-            items.swap(at, from);
+            swap(at, from);
             at = from;
         }
         places[at] = at;
