@@ -77,13 +77,9 @@ pub struct Stats(Vec<Figure>);
 type Figure = (Cow<'static, str>, u64);
 
 impl Stats {
-    fn of(
-        some: impl IntoIterator<Item = (&'static str, u64)>,
-        more: impl IntoIterator<Item = (&'static str, u64)>,
-        named: Vec<Figure>,
-    ) -> Self {
-        let mut all = named;
-        all.extend(some.into_iter().chain(more).map(|(name, value)| (name.into(), value)));
+    fn of(some: &[(&'static str, u64)], limits: &[(&'static str, Option<u64>)], mut all: Vec<Figure>) -> Self {
+        let limits = limits.iter().filter_map(|&(name, limit)| Some((name, limit?)));
+        all.extend(some.iter().copied().chain(limits).map(|(name, value)| (name.into(), value)));
         sort_by(&mut all, Ord::cmp);
         Stats(all)
     }
@@ -192,7 +188,7 @@ pub fn stats(device: &Device) -> Stats {
         ("threads.interrupts", arrays.interrupts),
     ];
     let named = figures::of_device(device).iter().flat_map(|(name, of)| of_workspace(name, of)).collect();
-    Stats::of(all, memory.limit.map(|limit| ("bytes.limit", limit)), named)
+    Stats::of(&all, &[("bytes.limit", memory.limit)], named)
 }
 
 /// The figures of a workspace under their names.
@@ -258,7 +254,7 @@ impl NdManager {
         ];
         let of_own = |number, is_own: bool| is_own.then(|| (budget::usage(number), budget::limits(number)));
         let Some((used, limits)) = manager::in_budget(self, of_own) else {
-            return Stats::of(own, None, Vec::new());
+            return Stats::of(&own, &[], Vec::new());
         };
         let limits = [
             ("arrays.limit", limits.max_arrays),
@@ -276,8 +272,7 @@ impl NdManager {
             ("requests.refused", used.refused),
             ("requests.soft", used.soft_passed),
         ];
-        let limits = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?)));
-        Stats::of(own, charged.into_iter().chain(limits), Vec::new())
+        Stats::of(&[&own[..], &charged].concat(), &limits, Vec::new())
     }
 }
 

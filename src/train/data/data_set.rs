@@ -195,13 +195,17 @@ impl DataSet {
     /// # Errors
     /// What `f` refuses.
     pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        self.mapped(&f)
+    }
+
+    fn mapped(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let features = f(&self.features)?;
         let has_as_many = examples(&features) == self.num_examples();
         Ok(DataSet {
             features,
             labels: f(&self.labels)?,
-            features_mask: self.features_mask.as_ref().map(&f).transpose()?,
-            labels_mask: self.labels_mask.as_ref().map(&f).transpose()?,
+            features_mask: self.features_mask.as_ref().map(f).transpose()?,
+            labels_mask: self.labels_mask.as_ref().map(f).transpose()?,
             ids: self.ids.clone().filter(|_| has_as_many),
             lease: self.lease.clone(),
         })
@@ -321,9 +325,13 @@ impl MultiDataSet {
     /// # Errors
     /// What `f` refuses.
     pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
-        let each = |arrays: &[Tensor]| arrays.iter().map(&f).collect::<Result<Vec<_>>>();
+        self.mapped(&f)
+    }
+
+    fn mapped(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let each = |arrays: &[Tensor]| arrays.iter().map(f).collect::<Result<Vec<_>>>();
         let masks = |masks: &[Option<Tensor>]| {
-            masks.iter().map(|mask| mask.as_ref().map(&f).transpose()).collect::<Result<Vec<_>>>()
+            masks.iter().map(|mask| mask.as_ref().map(f).transpose()).collect::<Result<Vec<_>>>()
         };
         let features = each(&self.features)?;
         let has_as_many = features.first().map_or(0, examples) == self.num_examples();

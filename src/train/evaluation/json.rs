@@ -30,8 +30,11 @@ impl JsonReader {
     }
 
     pub(super) fn get<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<T> {
-        let found = self.value.get(key).and_then(read);
-        found.ok_or_else(|| Error::invalid(self.of, format!("`{key}` is not there, or is not what it should be")))
+        self.value.get(key).and_then(read).ok_or_else(|| self.wrong(key))
+    }
+
+    fn wrong(&self, key: &str) -> Error {
+        self.refuse(&format!("`{key}` is not there, or is not what it should be"))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<u64> {
@@ -86,7 +89,11 @@ impl JsonReader {
 
 /// A list whose elements are all of one kind.
 pub(super) fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
-    value.as_array()?.iter().map(read).collect()
+    let mut all = Vec::new();
+    for value in value.as_array()? {
+        all.push(read(value)?);
+    }
+    Some(all)
 }
 
 /// Rows that were counted.

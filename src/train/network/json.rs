@@ -200,8 +200,11 @@ impl<T: Json> Json for Vec<T> {
     }
 
     fn read(at: &At<'_>) -> Result<Self> {
-        let all = at.value.as_array().ok_or_else(|| at.wrong("a list"))?;
-        all.iter().enumerate().map(|(i, value)| T::read(&at.below(&i.to_string(), value))).collect()
+        let mut all = Vec::new();
+        for (i, value) in at.value.as_array().ok_or_else(|| at.wrong("a list"))?.iter().enumerate() {
+            all.push(T::read(&at.below(&i.to_string(), value))?);
+        }
+        Ok(all)
     }
 }
 

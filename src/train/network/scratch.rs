@@ -112,7 +112,13 @@ impl<T> Few<T> {
         match all {
             [one] => Ok(Few::One([f(0, one)?])),
             [one, two] => Ok(Few::Two([f(0, one)?, f(1, two)?])),
-            _ => all.iter().enumerate().map(|(i, each)| f(i, each)).collect::<Result<_>>().map(Few::Many),
+            _ => {
+                let mut many = Vec::with_capacity(all.len());
+                for (i, each) in all.iter().enumerate() {
+                    many.push(f(i, each)?);
+                }
+                Ok(Few::Many(many))
+            }
         }
     }
 }

@@ -9,7 +9,6 @@ use crate::base::{
     call::{Asked, Call},
     dtype::DType,
     error::{Error, Result, Site},
-    order::sort_by,
 };
 
 /// Declares how errors are made of what they tell, in the order of their fields.
@@ -167,6 +166,16 @@ impl Call {
     }
 }
 
+/// Takes a name to the three that are most like one, by how much they differ.
+fn add_near(nearest: &mut Vec<(usize, String)>, of: &str, name: &str) {
+    let distance = strsim::levenshtein(name, of);
+    let at = nearest.partition_point(|(other, known)| (*other, known.as_str()) < (distance, name));
+    if at < 3 {
+        nearest.insert(at, (distance, name.to_owned()));
+        nearest.truncate(3);
+    }
+}
+
 impl Error {
     /// The place of the call that is told at the end of this error's text.
     pub(super) fn own_site(&self) -> Option<Site> {
@@ -237,11 +246,8 @@ impl Error {
     #[track_caller]
     pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
         let mut nearest = Vec::new();
-        for name in names {
-            nearest.push((strsim::levenshtein(name.as_ref(), path), name));
-        }
-        sort_by(&mut nearest, |(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
-        let nearest = nearest.iter().take(3).map(|(_, name)| name.as_ref().to_owned()).collect();
+        names.for_each(|name| add_near(&mut nearest, path, name.as_ref()));
+        let nearest = nearest.into_iter().map(|(_, name)| name).collect();
         Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest, site: of_user() }
     }
 
