@@ -170,7 +170,11 @@ impl Node {
     /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
     pub(crate) fn new<S: GradStep + 'static>(rank: u32, mut step: S) -> Self {
         // A variable has none, whatever an operation that failed kept before it.
-        let cycle = KEPT_OF.take().or_else(|| step.cycle()).filter(|_| rank > 0);
+        let cycle = match KEPT_OF.take() {
+            _ if rank == 0 => None,
+            None => step.cycle(),
+            kept => kept,
+        };
         let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
         let cell = cell.cast::<NodeCell<S>>();
         // Relaxed: a number that nobody else has; for `count`, the node's own way to its end orders it.
