@@ -172,13 +172,20 @@ impl<T> ThreadOwned<T> {
     /// Runs `f` with the value of the calling thread; with one for this call alone, if the thread's own is gone.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        let here = self.place.with(|place| place.0.get());
+        let here = self.here();
         let entered = if here.is_null() { self.first() } else { ThreadEntry { here, is_late: false } };
         // SAFETY: a late one is this call's (`first`). Else a place leads to the value of the home of this thread that
         // `first` noted it in: that stays where it is until `ThreadHome::drop`, which makes the place lead nowhere
         // first. The borrow is no longer than this call, and where thread-locals are destroyed inside `f`, the process
         // ends there.
         f(unsafe { &*entered.here })
+    }
+
+    /// Where the place leads. Apart from `with`, of which there is one for each closure: the reading is compiled once.
+    #[inline(always)]
+    fn here(&self) -> *const T {
+        // A place has no drop, so that it is always there.
+        self.place.try_with(|place| place.0.get()).unwrap_or(std::ptr::null())
     }
 
     #[cold]
