@@ -51,7 +51,7 @@ impl Network {
     }
 
     /// The steps of a segment and of the whole series, where a batch is trained on in segments.
-    pub(crate) fn segments<B: Examples>(&self, batch: &B) -> Option<(usize, usize)> {
+    pub(crate) fn segments(&self, batch: &dyn Examples) -> Option<(usize, usize)> {
         let length = self.config.tbptt?;
         let inputs = batch.features().iter().zip(&self.config.inputs);
         let mut series = inputs.filter(|(_, (_, kind))| matches!(kind, InputType::Recurrent { .. }));
@@ -60,7 +60,7 @@ impl Network {
     }
 
     /// A step for each segment of a series; recurrent layers go on from one to the next. Returns the mean score.
-    fn fit_segments<B: Examples>(&mut self, batch: &B, length: usize, steps: usize) -> Result<f64> {
+    fn fit_segments(&mut self, batch: &dyn Examples, length: usize, steps: usize) -> Result<f64> {
         let inputs: Vec<InputType> = self.config.inputs.iter().map(|(_, kind)| *kind).collect();
         let outputs: Vec<InputType> = self.outputs.iter().map(|&output| self.nodes[output].output).collect();
         let mut total = 0.0;
@@ -202,11 +202,7 @@ impl Network {
     }
 
     /// As [`Network::compute_gradient_and_score`]; `again`: running means stay as they are.
-    pub(crate) fn gradient_and_score<B: Examples>(
-        &self,
-        batch: &B,
-        again: bool,
-    ) -> Result<(Vec<(String, Tensor)>, f64)> {
+    pub(crate) fn gradient_and_score(&self, batch: &dyn Examples, again: bool) -> Result<(Vec<(String, Tensor)>, f64)> {
         let (given, mgr) = (batch.features_masks(), &self.training);
         let features = self.prepared(batch.features(), given, mgr)?;
         let met = self.met(given)?;
