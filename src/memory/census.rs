@@ -70,7 +70,7 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     };
     let counts = |array: &Proxy| matches!(within, Within::Workspace(_)) || is_outside(array);
     let (mut lines, mut holders, mut storages) = (Lines::default(), HashMap::new(), HashSet::new());
-    visit(arrays, one_of, is_wanted, counts, |array, ArrayFigures { age, storage, bytes, is_kept }| {
+    visit(arrays, one_of, &is_wanted, &counts, &mut |array, ArrayFigures { age, storage, bytes, is_kept }| {
         let index = array.key().index();
         lines.add(registry::created(index), age, bytes, is_kept);
         let Some(holder) = owner::holder(registry::slot(index)) else { return };

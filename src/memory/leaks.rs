@@ -51,7 +51,7 @@ impl LeakReport {
     /// Of these arrays of a manager and of those below it. Borrowed ones go back to their lenders.
     pub(super) fn new((manager, created): (String, Site), managers: usize, arrays: Vec<Proxy>) -> Self {
         let is_own = |array: &Proxy| registry::slot(array.key().index()).core.state() & LENT == 0;
-        LeakReport { manager, created, managers, lines: alive(arrays, is_own).sorted() }
+        LeakReport { manager, created, managers, lines: alive(arrays, &is_own).sorted() }
     }
 
     /// Whether nothing would end but managers.

@@ -120,9 +120,9 @@ pub(super) struct ArrayFigures {
 pub(super) fn visit(
     mut all: Vec<Proxy>,
     one_of: u64,
-    is_wanted: impl Fn(&Proxy) -> bool,
-    counts: impl Fn(&Proxy) -> bool,
-    mut f: impl FnMut(&Proxy, ArrayFigures),
+    is_wanted: &dyn Fn(&Proxy) -> bool,
+    counts: &dyn Fn(&Proxy) -> bool,
+    f: &mut dyn FnMut(&Proxy, ArrayFigures),
 ) {
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
@@ -147,9 +147,9 @@ pub(super) fn visit(
 
 /// Those of the arrays that are open and that `is_wanted` accepts, by line. The bytes of those in workspaces count with
 /// the blocks.
-pub(super) fn alive(all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
+pub(super) fn alive(all: Vec<Proxy>, is_wanted: &dyn Fn(&Proxy) -> bool) -> Lines {
     let mut lines = Lines::default();
-    visit(all, 1, is_wanted, is_outside, |array, counted| {
+    visit(all, 1, is_wanted, &is_outside, &mut |array, counted| {
         lines.add(registry::created(array.key().index()), counted.age, counted.bytes, counted.is_kept);
     });
     lines

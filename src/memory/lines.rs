@@ -36,12 +36,12 @@ pub use crate::memory::line::Line;
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn lines() -> Vec<Line> {
-    alive(all(), |_| true).sorted()
+    alive(all(), &|_| true).sorted()
 }
 
 /// Bytes of a device that managers keep though nobody has a handle of the arrays.
 pub(crate) fn kept_bytes(device: &Device) -> u64 {
-    alive(all(), |array| array.device() == device).0.values().map(|line| line.kept_bytes).sum()
+    alive(all(), &|array| array.device() == device).0.values().map(|line| line.kept_bytes).sum()
 }
 
 /// All arrays of the process.
@@ -82,7 +82,7 @@ pub struct Mark {
 /// ```
 pub fn mark() -> Mark {
     Mark {
-        lines: alive(all(), |_| true),
+        lines: alive(all(), &|_| true),
         workspaces: block::by_workspace(&|_, _| true),
         saved: node::saved(),
         cached: Device::Cpu.memory().cached,

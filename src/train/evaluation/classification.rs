@@ -318,23 +318,23 @@ impl Evaluation {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn prediction_errors(&self) -> Vec<Prediction> {
-        self.predictions.sorted(|one| one.actual != one.predicted)
+        self.predictions.sorted(&|one| one.actual != one.predicted)
     }
 
     /// Those of class `actual`, whatever was predicted.
     pub fn predictions_by_actual_class(&self, actual: usize) -> Vec<Prediction> {
-        self.predictions.sorted(|one| one.actual == actual)
+        self.predictions.sorted(&|one| one.actual == actual)
     }
 
     /// Those that were taken for `predicted`, whatever they are.
     pub fn predictions_by_predicted_class(&self, predicted: usize) -> Vec<Prediction> {
-        self.predictions.sorted(|one| one.predicted == predicted)
+        self.predictions.sorted(&|one| one.predicted == predicted)
     }
 
     /// Those of class `actual` that were taken for `predicted`: if all rows had ids, as many as
     /// [`Evaluation::confusion`] says.
     pub fn predictions(&self, actual: usize, predicted: usize) -> Vec<Prediction> {
-        self.predictions.sorted(|one| (one.actual, one.predicted) == (actual, predicted))
+        self.predictions.sorted(&|one| (one.actual, one.predicted) == (actual, predicted))
     }
 }
 

@@ -21,13 +21,13 @@ pub(super) struct Predictions(pub(super) Vec<Prediction>);
 
 impl PartialEq for Predictions {
     fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len() && self.sorted(|_| true) == other.sorted(|_| true)
+        self.0.len() == other.0.len() && self.sorted(&|_| true) == other.sorted(&|_| true)
     }
 }
 
 impl Predictions {
     /// Those that are wanted, by classes and ids.
-    pub(super) fn sorted(&self, wanted: impl Fn(&Prediction) -> bool) -> Vec<Prediction> {
+    pub(super) fn sorted(&self, wanted: &dyn Fn(&Prediction) -> bool) -> Vec<Prediction> {
         let mut all: Vec<Prediction> = self.0.iter().copied().filter(wanted).collect();
         all.sort_unstable();
         all
@@ -35,7 +35,7 @@ impl Predictions {
 
     /// As JSON: a list of three numbers for each.
     pub(super) fn write(&self) -> Value {
-        self.sorted(|_| true).iter().map(|one| json!([one.actual, one.predicted, one.example_id])).collect()
+        self.sorted(&|_| true).iter().map(|one| json!([one.actual, one.predicted, one.example_id])).collect()
     }
 
     /// What [`Predictions::write`] wrote.
