@@ -289,8 +289,8 @@ impl<P> Slot<P> {
         before
     }
 
-    /// Open to closed at once, and ends the body by `end`. `false`, and nothing happens, if the slot is not just open, or
-    /// if its state is not any more the one that was read.
+    /// Open to closed at once, and ends the body by `end`. `false`, and nothing happens, if the slot is not just open,
+    /// or if its state is not any more the one that was read.
     ///
     /// The caller took the slot from its owner, has a handle of it, and announces it nowhere; he made the array, and by
     /// the state that he read no other thread uses it.

@@ -472,7 +472,7 @@ fn gradients_at_ties_and_ends_are_those_of_pytorch() {
         let (ids, src) = (Tensor::new([1u32], device).unwrap(), f64s(device, &[5.], 1));
         assert_eq!(gradient(&[1., 2., 3.], &|x| x.scatter(&ids, &src, 0)), [1., 0., 1.]);
         assert_eq!(gradient(&[1., 2., 3.], &|x| x.scatter_add(&ids, &src, 0)), [1., 1., 1.]);
-        let square = Tensor::new(&[2f64], device).unwrap();
+        let square = Tensor::new([2f64], device).unwrap();
         assert_eq!(gradient(&[-3.], &|x| x.pow(&square)), [-6.]);
     });
 }
