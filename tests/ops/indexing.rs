@@ -177,6 +177,20 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
     });
 }
 
+/// An axis without elements has no index, so that the largest one is padding there as anywhere else.
+#[test]
+fn padding_reads_zeros_from_an_axis_without_elements_and_writes_nothing_to_it() {
+    each(|device| {
+        let none = Tensor::zeros((2, 0), DType::F32, device).unwrap();
+        let src = Tensor::ones((2, 3), DType::F32, device).unwrap();
+        let pads = Tensor::full(u32::MAX, (2, 3), device).unwrap();
+        assert_eq!(values::<f32>(&none.gather(&pads, 1).unwrap()), [0.; 6]);
+        assert_eq!(none.scatter_add(&pads, &src, 1).unwrap().dims(), [2, 0]);
+        let found = late(none.gather(&pads.zeros_like().unwrap(), 1));
+        assert!(matches!(found, Error::IndexOutOfRange { op: "gather", index: 0, dim: 0, .. }), "{found}");
+    });
+}
+
 #[test]
 fn indices_of_the_wrong_form_are_typed_errors() {
     each(|device| {

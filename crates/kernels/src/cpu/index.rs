@@ -136,10 +136,11 @@ fn shifted(at: usize, index: usize, step: isize) -> usize {
 /// `whole` as far as `part` reaches, with the axis `axis` standing still at its beginning.
 fn without_axis(whole: &Layout, part: &Layout, axis: usize) -> Result<Layout> {
     let mut layout = *whole;
-    for (i, &len) in part.dims().iter().enumerate() {
-        layout = layout.narrow(i, 0, if i == axis { 1 } else { len })?;
+    for (i, &len) in part.dims().iter().enumerate().filter(|&(i, _)| i != axis) {
+        layout = layout.narrow(i, 0, len)?;
     }
-    layout.broadcast_to(part.shape(), "gather")
+    // An axis without elements has no first one; nothing is read from it, as each index is padding.
+    layout.select(axis, 0).unsqueeze(axis).broadcast_to(part.shape(), "gather")
 }
 
 /// `dst[i][j] = src[i][ids[i][j]]` along `axis`, and 0 for an index outside. The indices were checked.
