@@ -138,6 +138,18 @@ fn gradients_of_transforms_match_differences() {
     ]);
 }
 
+/// A bin stands for two, and twice its number may be more than the largest half.
+#[test]
+fn spectra_of_large_halves_are_undone() {
+    each(|device| {
+        let of = |data: [f32; 3]| Tensor::new(data, device).unwrap().to_dtype(DType::F16).unwrap();
+        let half = Complex::new(of([0., 40_000., 0.]), of([0.; 3])).unwrap();
+        let line = irfft(&half, None, 0).unwrap();
+        assert_eq!(line.dtype(), DType::F16);
+        near(&line, &[20_000., 0., -20_000., 0.]);
+    });
+}
+
 #[test]
 fn what_cannot_be_transformed_is_refused() {
     each(|device| {

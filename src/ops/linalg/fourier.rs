@@ -22,7 +22,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, composite, composite_at, shape_of, wrong_shape},
+    compose::{argument, composite, composite_at, shape_of, single, wrong_shape},
     exec::once,
 };
 
@@ -303,11 +303,13 @@ pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
         weights.extend((0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }));
         let mut dims = vec![1; shape.rank()];
         dims[axis] = bins;
-        let weights = Proxy::from_vec(weights, dims, x.re.device())?.to_dtype(x.re.dtype())?;
-        let part = |part: &Proxy| part.narrow(axis, 0, bins)?.broadcast_mul(&weights);
-        let half = Complex { re: part(&x.re)?, im: part(&x.im)? };
+        // Twice the number of a half may be none of theirs.
+        let part = |part: &Proxy| single(&part.narrow(axis, 0, bins)?);
+        let (re, im) = (part(&x.re)?, part(&x.im)?);
+        let weights = Proxy::from_vec(weights, dims, re.device())?.to_dtype(re.dtype())?;
+        let half = Complex { re: re.broadcast_mul(&weights)?, im: im.broadcast_mul(&weights)? };
         let transform = Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 };
-        Ok(transform.apply(call, &half)?.re)
+        transform.apply(call, &half)?.re.to_dtype(x.re.dtype())
     })
 }
 
