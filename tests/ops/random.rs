@@ -172,6 +172,21 @@ fn parameters_out_of_range_are_errors_and_draw_nothing() {
     });
 }
 
+/// Finite as doubles, and infinite as numbers of the dtype.
+#[test]
+fn parameters_that_the_dtype_does_not_have_are_errors() {
+    each(|device| {
+        let mut random = Generator::new(5);
+        for (dtype, far) in [(DType::F16, 1e5), (DType::BF16, 1e39), (DType::F32, 1e39)] {
+            for drawn in [random.uniform(0., far, 3, dtype, device), random.normal(0., far, 3, dtype, device)] {
+                let found = error(drawn);
+                assert!(matches!(found, Error::Argument { argument: "second parameter", .. }), "{dtype}: {found}");
+            }
+            assert!(random.uniform(0., 6e4, 3, dtype, device).is_ok(), "{dtype}");
+        }
+    });
+}
+
 #[test]
 fn a_permutation_has_every_number_once_and_repeats_with_its_seed() {
     alone(|| {

@@ -2,22 +2,20 @@
 
 use crate::base::{
     call::Call,
-    dtype::{DType, WithDType, with_type},
+    dtype::{DType, WithDType},
     error::Result,
     shape::Shape,
 };
 use crate::device::graph::is_capturing;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, composite_at, wrong_shape},
-    place::Place,
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, composite_at, wrong_shape},
+        place::Place,
+    },
+    create::random::rounded,
 };
-
-/// A number as the dtype has it.
-fn rounded(number: f64, dtype: DType) -> f64 {
-    with_type!(dtype, T => T::from_f64(number).to_f64())
-}
 
 /// # Making arrays: at random, by other laws
 impl Proxy {

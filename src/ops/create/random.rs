@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::base::{
     call::Call,
-    dtype::{DType, WithDType},
+    dtype::{DType, WithDType, with_type},
     error::{Error, Result},
     shape::Shape,
     sync::SpinLock,
@@ -73,7 +73,8 @@ impl Generator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if a bound is not finite or `low > high`; as [`Proxy::zeros`].
+    /// [`Error::Argument`] if a bound is not finite, also as a number of the dtype, or `low > high`; as
+    /// [`Proxy::zeros`].
     #[track_caller]
     pub fn uniform<S: Into<Shape>, P: Place + ?Sized>(
         &mut self,
@@ -91,8 +92,8 @@ impl Generator {
     /// Normal numbers of a mean and a standard deviation. Floats only.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a parameter is not finite or `std < 0`; [`Error::UnsupportedDType`]; as
-    /// [`Proxy::zeros`].
+    /// [`Error::Argument`] if a parameter is not finite, also as a number of the dtype, or `std < 0`;
+    /// [`Error::UnsupportedDType`]; as [`Proxy::zeros`].
     #[track_caller]
     pub fn normal<S: Into<Shape>, P: Place + ?Sized>(
         &mut self,
@@ -131,6 +132,11 @@ impl Generator {
     }
 }
 
+/// A number as the dtype has it.
+pub(super) fn rounded(number: f64, dtype: DType) -> f64 {
+    with_type!(dtype, T => T::from_f64(number).to_f64())
+}
+
 enum Law {
     Uniform(f64, f64),
     Normal(f64, f64),
@@ -144,9 +150,15 @@ fn draw(
     at: &dyn Place,
     counters: &mut dyn FnMut(usize) -> (u64, u64),
 ) -> Result<Proxy> {
+    let finite = |argument: &'static str, value: f64| {
+        check::finite(call, argument, value)?;
+        // A float of fewer bits than a double may not have the number.
+        check::finite(call, argument, if dtype.is_float() { rounded(value, dtype) } else { value })?;
+        Ok::<_, Error>(value)
+    };
     let (a, b) = match law {
         Law::Uniform(low, high) | Law::Normal(low, high) => {
-            (check::finite(call, "first parameter", low)?, check::finite(call, "second parameter", high)?)
+            (finite("first parameter", low)?, finite("second parameter", high)?)
         }
     };
     match law {
