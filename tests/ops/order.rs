@@ -195,6 +195,20 @@ fn products_and_truth_match_loops_over_every_set_of_axes() {
     each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
+/// The product of all is a number of the dtype; that of the large ones is not.
+#[test]
+fn products_of_low_precision_are_rounded_once() {
+    each(|device| {
+        for (dtype, large, small, want) in [(DType::F16, 512., 0.25, 16_384.), (DType::F8E4M3, 64., 0.125, 64.)] {
+            let x = f64s(device, &[large, small, large, small], 4).to_dtype(dtype).unwrap();
+            for got in [x.prod(0).unwrap(), x.prod_keepdim(0).unwrap(), x.prod_all().unwrap()] {
+                assert_eq!(got.dtype(), dtype);
+                assert_eq!(values::<f64>(&got.to_dtype(DType::F64).unwrap()), [want], "{dtype}");
+            }
+        }
+    });
+}
+
 #[test]
 fn reductions_of_nothing_and_of_extremes_are_what_is_stated() {
     each(|device| {

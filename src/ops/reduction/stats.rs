@@ -67,13 +67,17 @@ fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
 fn products(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
     check::number(op, x.dtype())?;
     let (axes, _) = axes_of(x, dims, op)?;
-    let mut out = x.clone();
-    for &axis in axes.iter().rev() {
-        out = product(&out, axis)?;
-        if !keep {
-            out = out.get_on_dim(axis, 0)?;
+    // What some of the halves give together may be none of theirs.
+    let out = in_single(x, |x| {
+        let mut out = x.clone();
+        for &axis in axes.iter().rev() {
+            out = product(&out, axis)?;
+            if !keep {
+                out = out.get_on_dim(axis, 0)?;
+            }
         }
-    }
+        Ok(out)
+    })?;
     // An array of its own also where there was nothing to multiply.
     out.copy()
 }
