@@ -1,7 +1,7 @@
 //! Views with steps, backwards and of windows, and indexing of several axes: against lists of indices, with what is
 //! refused, and that writing through them is right.
 
-use ndgc::{DType, Device, Ellipsis, Error, IndexOp, NewAxis, Result, Tensor, TensorIndexer, s};
+use ndgc::{DType, Device, Ellipsis, Error, IndexOp, NewAxis, Result, Tensor, TensorIndexer, Var, s};
 
 use crate::ops::reference::Host;
 use crate::ops::support::{assert_same, each, error, f64s, forms, put, values};
@@ -52,6 +52,23 @@ fn writing_through_a_view_backwards_reaches_its_elements_alone() {
         assert_eq!(values::<f64>(&a), [8., 40., 8., 40., 8., 0., 0.], "nothing changed");
         a.unfold(0, 2, 3).unwrap().affine_(1., 1.).unwrap();
         assert_eq!(values::<f64>(&a), [9., 41., 8., 41., 9., 0., 0.], "windows that share nothing");
+    });
+}
+
+/// Counted one by one in bf16 they would stay at 256.
+#[test]
+fn the_gradient_of_many_windows_of_halves_is_their_number() {
+    each(|device| {
+        for size in [400, 500] {
+            let x = Var::zeros(399 + size, DType::BF16, device).unwrap();
+            let windows = x.as_tensor().unfold(0, size, 1).unwrap();
+            assert_eq!(windows.dims(), [400, size]);
+            let grads = windows.sum_all().unwrap().backward().unwrap();
+            let grad = grads.get(&x).unwrap();
+            assert_eq!(grad.dtype(), DType::BF16);
+            let counts = values::<f64>(&grad.to_dtype(DType::F64).unwrap());
+            assert_eq!((counts[0], counts[399], counts[398 + size]), (1., 400., 1.), "windows of {size}");
+        }
     });
 }
 

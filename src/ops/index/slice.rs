@@ -8,7 +8,10 @@ use crate::base::{
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
-    call::{check, compose::argument},
+    call::{
+        check,
+        compose::{argument, in_single},
+    },
     elementwise::unary::one,
     shape::view::{recorded_view, zeros_beside},
 };
@@ -20,6 +23,25 @@ fn flipped(call: Call, (x, seen): (&Proxy, &Shape), axes: u8) -> Result<Proxy> {
         Ok((0..layout.dims().len()).fold(*layout, turned))
     };
     recorded_view(call, (x, seen), of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, (grad, grad.shape()), axes)?)))
+}
+
+/// The sum, at each element of an array of the shape `from`, of what `grad` has for it in `count` windows.
+fn joined(grad: &Proxy, from: &Shape, axis: usize, [count, size, step]: [usize; 3]) -> Result<Proxy> {
+    let whole = zeros_beside(grad, from)?;
+    // One addition for each window or for each place in one, whichever are fewer.
+    if count < size {
+        let by_window = grad.transpose(axis, from.rank())?;
+        for window in 0..count {
+            let part = by_window.get_on_dim(from.rank(), window)?;
+            whole.narrow(axis, window * step, size)?.add_(&part)?;
+        }
+    } else {
+        for place in 0..size {
+            let part = grad.get_on_dim(from.rank(), place)?;
+            whole.narrow_step(axis, place, count, step as isize)?.add_(&part)?;
+        }
+    }
+    Ok(whole)
 }
 
 /// # Indexing: views in steps and windows
@@ -113,23 +135,7 @@ impl Proxy {
             },
             |from| {
                 let from = *from.shape();
-                move |grad: &Proxy, _| {
-                    let whole = zeros_beside(grad, &from)?;
-                    // One addition for each window or for each place in one, whichever are fewer.
-                    if count < size {
-                        let by_window = grad.transpose(axis, from.rank())?;
-                        for window in 0..count {
-                            let part = by_window.get_on_dim(from.rank(), window)?;
-                            whole.narrow(axis, window * step, size)?.add_(&part)?;
-                        }
-                    } else {
-                        for place in 0..size {
-                            let part = grad.get_on_dim(from.rank(), place)?;
-                            whole.narrow_step(axis, place, count, step as isize)?.add_(&part)?;
-                        }
-                    }
-                    Ok(one(whole))
-                }
+                move |grad: &Proxy, _| Ok(one(in_single(grad, |grad| joined(grad, &from, axis, [count, size, step]))?))
             },
         )
     }
