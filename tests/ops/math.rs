@@ -1,6 +1,6 @@
 //! Rounding, whole powers and fused arithmetic; and the functions of the table that std has, to the last places.
 
-use ndgc::{Device, Error, Result, Tensor, TensorExt, bf16, f16};
+use ndgc::{DType, Device, Error, Result, Tensor, TensorExt, bf16, f16};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};
@@ -38,6 +38,19 @@ fn whole_powers_are_right_for_every_dtype() {
         let long = (0..300).fold(1u8, |product, _| product.wrapping_mul(3));
         assert_eq!(values::<u8>(&x.powi(300).unwrap()), [long, 0]);
         assert!(matches!(error(x.powi(-1)), Error::Argument { op: "powi", .. }));
+    });
+}
+
+/// What is added is a number of the dtype; the product and the quotient that it is a part of are not.
+#[test]
+fn fused_arithmetic_of_halves_is_rounded_once() {
+    each(|device| {
+        let of = |x: f32| Tensor::new([x], device).unwrap().to_dtype(DType::F16).unwrap();
+        let number = |x: Tensor| values::<f32>(&x.to_dtype(DType::F32).unwrap());
+        assert_eq!(number(of(1.).addcmul(&of(512.), &of(512.), 0.0625).unwrap()), [16_384.]);
+        assert_eq!(number(of(1.).addcdiv(&of(512.), &of(1. / 512.), 0.0625).unwrap()), [16_384.]);
+        let single = Tensor::new([1f32], device).unwrap();
+        assert!(matches!(error(of(1.).addcmul(&single, &single, 1.)), Error::DTypeMismatch { op: "addcmul", .. }));
     });
 }
 

@@ -4,13 +4,13 @@ use crate::array::autograd::no_grad;
 use crate::base::{
     call::Call,
     dtype::DType,
-    error::{Result, Site},
+    error::{Error, Result, Site},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, in_single, number},
+        compose::{argument, composite, in_single, number, single},
     },
     elementwise::unary::one,
 };
@@ -46,6 +46,14 @@ fn rounded_integers(call: Call, x: &Proxy, exponent: u32) -> Result<Proxy> {
     // What was cut off has the sign of the number; from a half on it counts as a unit.
     let units = x.sub(&cut)?.broadcast_div(&half)?;
     cut.add(&units.broadcast_mul(&unit)?)
+}
+
+/// `x + value * f(a, b)`, of halves in single precision: what `f` gives may be no half.
+fn added(call: Call, [x, a, b]: [&Proxy; 3], value: f64, f: impl Fn(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    if let Some(other) = [a, b].into_iter().find(|other| other.dtype() != x.dtype()) {
+        return Err(Error::dtype_mismatch(call, x.dtype(), other.dtype()));
+    }
+    in_single(x, |x| x.add(&f(&single(a)?, &single(b)?)?.affine(value, 0.0)?))
 }
 
 /// # Element by element: more functions
@@ -151,7 +159,8 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcmul(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        composite(Call::here("addcmul"), self, &mut || self.add(&a.mul(b)?.affine(value, 0.0)?))
+        let call = Call::here("addcmul");
+        composite(call, self, &mut || added(call, [self, a, b], value, |a, b| a.mul(b)))
     }
 
     /// `self + value * a / b`, of equal shapes and dtypes, with gradients.
@@ -160,7 +169,8 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcdiv(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        composite(Call::here("addcdiv"), self, &mut || self.add(&a.div(b)?.affine(value, 0.0)?))
+        let call = Call::here("addcdiv");
+        composite(call, self, &mut || added(call, [self, a, b], value, |a, b| a.div(b)))
     }
 
     #[track_caller]
