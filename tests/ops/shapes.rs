@@ -203,6 +203,11 @@ fn triangles_and_diagonals_match_loops_on_every_form() {
         assert_eq!(values::<f32>(&v.diag(1).unwrap().diag(1).unwrap()), [1., 2.]);
         assert_eq!(v.diag(0).unwrap().trace().unwrap().to_scalar::<f32>().unwrap(), 3.);
         assert!(matches!(error(v.diag(i64::MIN)), Error::SizeOverflow { op: "diag", .. }));
+        let truth = Tensor::new([true, true], device).unwrap();
+        assert_eq!(values::<bool>(&truth.diag(0).unwrap()), [true, false, false, true]);
+        let zero = Tensor::new([-0f32], device).unwrap();
+        assert!(values::<f32>(&zero.diag(0).unwrap())[0].is_sign_negative());
+        assert_eq!(v.narrow(0, 0, 0).unwrap().diag(2).unwrap().to_vec2::<f32>().unwrap(), [[0.; 2]; 2]);
         assert!(matches!(error(v.tril(0)), Error::Shape { op: "tril", .. }));
         assert!(matches!(
             error(v.unsqueeze(0).unwrap().diagonal(0, 1, -1)),

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::array::autograd::no_grad;
 use crate::base::{
     call::Call,
     dtype::{DType, WithDType},
@@ -213,17 +214,22 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_diag(&self, k: i64) -> Result<Self> {
-        let op = "diag";
-        composite(Call::here(op), self, &mut || match self.dims()[..] {
+        let call = Call::here("diag");
+        composite(call, self, &mut || match self.dims()[..] {
             [_, _] => self.ext_diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
                 let n = length.saturating_add(beside);
-                shape_of(op, &[n, n], self.dtype().size_in_bytes())?;
-                let ids = diagonal_ids(self, diagonal_of(n, n, k), n)?;
-                Proxy::zeros(n * n, self.dtype(), self.device())?.index_add(&ids, self, 0)?.reshape((n, n))
+                shape_of(call, &[n, n], self.dtype().size_in_bytes())?;
+                let matrix = no_grad(|| {
+                    let all = Proxy::zeros(n * n, self.dtype(), self.device())?;
+                    let (start, count) = diagonal_of(n, n, k);
+                    all.narrow_step(0, start, count, n as isize + 1)?.copy_(self)?;
+                    all.reshape((n, n))
+                })?;
+                matrix.with_gradient(call, [self], false, move |grad, _, _| Ok(one(grad.ext_diagonal(k, 0, 1)?)))
             }
-            _ => wrong_shape(op, self, "one or two axes"),
+            _ => wrong_shape(call, self, "one or two axes"),
         })
     }
 
