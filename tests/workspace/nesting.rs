@@ -189,6 +189,30 @@ fn r5_entering_an_open_workspace_keeps_its_older_arrays() {
     });
 }
 
+/// A copy would end with the inner entry, which the array outlives.
+#[test]
+fn r5_an_array_of_an_older_entry_is_there_already_and_is_not_copied_into_the_inner_one() {
+    alone(|| {
+        let a = Workspace::enter("R5_A", &config()).unwrap();
+        let old = filled(1., 100);
+        let b = Workspace::enter("R5_B", &config()).unwrap();
+        let of_b = filled(2., 10);
+        let nested = Workspace::enter("R5_A", &config()).unwrap();
+        let offset = nested.stats().offset;
+        for same in [old.leverage_to("R5_A"), old.leverage_or_detach("R5_A"), old.migrate(false)] {
+            assert!(same.unwrap().is_same(&old), "it is there already");
+        }
+        assert_eq!(nested.stats().offset, offset);
+        let copy = of_b.leverage_to("R5_A").unwrap();
+        assert_eq!((copy.is_same(&of_b), sum(&copy)), (false, 20.));
+        drop(nested);
+        leak(copy.to_vec::<f64>());
+        assert_eq!((sum(&old), sum(&of_b)), (100., 20.));
+        drop(b);
+        drop(a);
+    });
+}
+
 #[test]
 fn r5_a_scope_out_between_makes_no_difference() {
     alone(|| {

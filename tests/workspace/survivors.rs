@@ -58,6 +58,26 @@ fn a_loss_that_leaves_its_cycle_is_a_number_and_its_graph_ended() {
     });
 }
 
+/// As in ND4J: `leverageOrDetach` of an array that is not attached is the array.
+#[test]
+fn what_is_of_no_workspace_keeps_its_gradient_and_its_manager_whether_the_named_one_is_open_or_not() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let squares = w.sqr().unwrap();
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let owned = manager.ones(2, DType::F64).unwrap();
+        for is_open in [false, true] {
+            let _step = is_open.then(|| Workspace::enter("STEP", &config()).unwrap());
+            for array in [&squares, &owned] {
+                assert!(array.leverage_or_detach("STEP").unwrap().is_same(array), "open: {is_open}");
+            }
+        }
+        let loss = squares.leverage_or_detach("STEP").unwrap().sum_all().unwrap();
+        assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [4., 6.]);
+        assert_eq!(manager.array_count(), 1);
+    });
+}
+
 #[test]
 fn a_loss_made_outside_of_arrays_inside_says_that_its_graph_ended() {
     alone(|| {

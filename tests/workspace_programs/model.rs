@@ -306,6 +306,14 @@ impl Model<'_> {
         cycle.map_or(Life::Detached, Life::Cycle)
     }
 
+    /// What an array ends with that is brought to what has the life `to`. One of an older entry of that workspace stays
+    /// as it is.
+    fn moved(&self, life: Life, to: Life) -> Life {
+        let (Life::Cycle(from), Life::Cycle(into)) = (life, to) else { return to };
+        let (from, into) = (&self.cycles[from], &self.cycles[into]);
+        if from.name == into.name && !from.ring { life } else { to }
+    }
+
     fn status(&self, life: Life) -> Status {
         let Life::Cycle(cycle) = life else { return Status::Valid };
         let Cycle { name, ring, ended, left } = self.cycles[cycle];
@@ -466,11 +474,12 @@ impl Model<'_> {
             }
             Step::Detach { .. } => self.made(proxy.try_detach(), content, Life::Detached, Some(life)),
             Step::Leverage { .. } => {
-                let to = if life == Life::Detached { life } else { self.life_in(self.enclosing()) };
+                let to = if life == Life::Detached { life } else { self.moved(life, self.life_in(self.enclosing())) };
                 self.made(proxy.leverage(), content, to, Some(life));
             }
             Step::LeverageTo { workspace, .. } => {
-                let (result, to) = (proxy.leverage_to(NAMES[workspace % 3]), self.life_in(Some(workspace % 3)));
+                let to = self.moved(life, self.life_in(Some(workspace % 3)));
+                let result = proxy.leverage_to(NAMES[workspace % 3]);
                 match (result, life) {
                     (result, Life::Detached) => self.made(result, content, life, Some(life)),
                     (Err(Error::Workspace { .. }), _) => assert_eq!(to, Life::Detached, "it is open"),
@@ -478,7 +487,7 @@ impl Model<'_> {
                 }
             }
             Step::Migrate { detach, .. } => {
-                let to = if here == Life::Detached && !detach { life } else { here };
+                let to = if here == Life::Detached && !detach { life } else { self.moved(life, here) };
                 self.made(proxy.migrate(detach), content, to, Some(life));
             }
             Step::Clone { .. } => {

@@ -15,7 +15,7 @@ use crate::memory::{
     proxy::Proxy,
     registry,
     threads::with_context,
-    workspace::{arena::Arena, inside, outside},
+    workspace::{arena::Arena, inside, outside, validity::CycleId},
 };
 use crate::ops::elementwise::unary::copy_of;
 
@@ -80,8 +80,8 @@ impl Proxy {
         }
     }
 
-    /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, is
-    /// given as it is.
+    /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, also
+    /// of an older entry that goes on, is given as it is.
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, Workspace, WorkspaceConfig};
@@ -113,12 +113,15 @@ impl Proxy {
         }
     }
 
-    /// As [`Proxy::leverage_to`]; a detached copy if no workspace of this name is open.
+    /// As [`Proxy::leverage_to`]; of an array of a workspace a detached copy if no workspace of this name is open.
     ///
     /// # Errors
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
     #[track_caller]
     pub fn leverage_or_detach(&self, id: &str) -> Result<Proxy> {
+        if !self.must_move(Call::here("leverage_or_detach"))? {
+            return Ok(self.clone());
+        }
         let is_open = with_context(|context| context.workspaces.find(id)).is_some_and(|arena| arena.is_open());
         if is_open { self.leverage_to(id) } else { self.try_detach() }
     }
@@ -179,9 +182,11 @@ impl Proxy {
         Ok(self.is_attached())
     }
 
-    /// A copy in an open workspace, unless the array is of its running cycle.
+    /// A copy in an open workspace, unless the array is there already. One of an older entry outlives what would be made
+    /// now; one of an older cycle of a ring does not.
     fn copied_to(&self, call: Call, arena: &Rc<Arena>) -> Result<Proxy> {
-        if registry::cycle_of(self.key()) == Some(arena.cycle()) {
+        let is_there = |own: CycleId| own == arena.cycle() || (!arena.is_ring() && arena.owns(own.scope()));
+        if registry::cycle_of(self.key()).is_some_and(is_there) {
             return Ok(self.clone());
         }
         self.copied_into(call, arena)
