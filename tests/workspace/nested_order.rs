@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use ndgc::{
-    D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, ndar, npy, npz, pickle,
-    safetensors,
+    D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, WorkspaceConfig, ndar, npy,
+    npz, pickle, safetensors,
 };
 
 use crate::common::in_own_process;
@@ -228,6 +228,22 @@ fn w48_the_default_workspace_is_one() {
         let one = Workspace::default_for_current_thread().unwrap();
         assert!(one.is_same(&Workspace::default_for_current_thread().unwrap()));
         assert!(Workspace::find(DEFAULT_WORKSPACE).is_some_and(|found| found.is_same(&one)));
+    });
+}
+
+#[test]
+fn w48_a_default_workspace_keeps_its_configuration_and_later_ones_have_that_of_then() {
+    alone(|| {
+        let one = Workspace::default_for_current_thread().unwrap();
+        let other = basic().build().unwrap();
+        assert_ne!(one.configuration(), &other);
+        Workspace::set_default_configuration(other.clone());
+        let again = Workspace::default_for_current_thread();
+        let of_thread = || Workspace::default_for_current_thread().unwrap().configuration().clone();
+        let later = thread::spawn(of_thread).join().unwrap();
+        Workspace::set_default_configuration(WorkspaceConfig::default());
+        assert!(again.unwrap().is_same(&one));
+        assert_eq!(later, other);
     });
 }
 

@@ -333,7 +333,7 @@ impl Workspace {
 
 /// # Workspaces of this thread
 impl Workspace {
-    /// This thread's default workspace of the host, with the default configuration.
+    /// This thread's default workspace of the host, with the default configuration; one that is there keeps its own.
     ///
     /// # Errors
     /// As of [`Workspace::enter`].
@@ -341,6 +341,9 @@ impl Workspace {
     pub fn default_for_current_thread() -> Result<Self> {
         let call = Call::here("workspace");
         call.named(switch::check(call.op))?;
+        if let Some(known) = Self::find(DEFAULT_WORKSPACE).filter(|known| known.device().is_cpu()) {
+            return Ok(known);
+        }
         let config = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         Self::for_current_thread(DEFAULT_WORKSPACE, &config)
     }
