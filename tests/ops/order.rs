@@ -1,6 +1,6 @@
 //! Sorting, quantiles, unique elements, counts; variance, products, norms and running sums.
 
-use ndgc::{D, DType, Device, Error, Tensor, TensorExt};
+use ndgc::{D, DType, Device, Error, Tensor, TensorExt, TensorIndexer};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native, indices};
@@ -116,6 +116,38 @@ fn unique_elements_nonzero_places_and_counts() {
         assert!(matches!(error(below.bincount(0)), Error::IndexOutOfRange { op: "bincount", .. }));
         let far = Tensor::new([i64::MAX], device).unwrap();
         assert!(matches!(error(far.bincount(0)), Error::SizeOverflow { op: "bincount", .. }));
+    });
+}
+
+/// Where `docs/djl.md` names several methods for one of DJL's.
+#[test]
+fn what_takes_several_methods_here_gives_what_djl_gives() {
+    each(|device| {
+        // countNonzero: of more than a u8 holds.
+        let differs = Tensor::ones((2, 300), DType::F32, device).unwrap().ne(0f32).unwrap();
+        assert_eq!(values::<i64>(&differs.to_dtype(DType::I64).unwrap().sum(1).unwrap()), [300, 300]);
+        // take, put: by indices of all elements in a row.
+        let x = f64s(device, &[1., 2., 3., 4., 5., 6.], (2, 3));
+        let flat = x.flatten_all().unwrap();
+        let ids = Tensor::new([5u32, 0, 4], device).unwrap();
+        assert_eq!(values::<f64>(&flat.index_select(&ids, 0).unwrap()), [6., 1., 5.]);
+        flat.scatter_set(&ids, &f64s(device, &[60., 10., 50.], 3), 0).unwrap();
+        assert_eq!(values::<f64>(&x), [10., 2., 3., 4., 50., 60.]);
+        // booleanMask: of rows.
+        let rows = Tensor::new([0u8, 1], device).unwrap();
+        let second = x.slice([TensorIndexer::mask(&rows)]).unwrap();
+        assert_eq!((second.dims(), values::<f64>(&second)), (&[1, 3][..], vec![4., 50., 60.]));
+        // topK of the smallest.
+        let least = x.sort(1, false).unwrap().0.narrow(1, 0, 2).unwrap();
+        assert_eq!(values::<f64>(&least), [2., 3., 4., 50.]);
+        // mod, round: as PyTorch has them.
+        let halves = f64s(device, &[-2.5, 0.5, 1.5], 3);
+        assert_eq!(values::<f64>(&halves.rem(&f64s(device, &[2.; 3], 3)).unwrap()), [1.5, 0.5, 1.5]);
+        assert_eq!(values::<f64>(&halves.round_ties_even().unwrap()), [-2., 0., 2.]);
+        assert_eq!(values::<f64>(&halves.round().unwrap()), [-3., 1., 2.]);
+        // trace of other axes.
+        let cube = f64s(device, &[1., 2., 3., 4., 5., 6., 7., 8.], (2, 2, 2));
+        assert_eq!(values::<f64>(&cube.diagonal(0, 0, 1).unwrap().sum(D::Minus1).unwrap()), [8., 10.]);
     });
 }
 

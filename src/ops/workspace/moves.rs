@@ -182,8 +182,8 @@ impl Proxy {
         Ok(self.is_attached())
     }
 
-    /// A copy in an open workspace, unless the array is there already. One of an older entry outlives what would be made
-    /// now; one of an older cycle of a ring does not.
+    /// A copy in an open workspace, unless the array is there already. One of an older entry outlives what is made now;
+    /// one of an older cycle of a ring does not.
     fn copied_to(&self, call: Call, arena: &Rc<Arena>) -> Result<Proxy> {
         let is_there = |own: CycleId| own == arena.cycle() || (!arena.is_ring() && arena.owns(own.scope()));
         if registry::cycle_of(self.key()).is_some_and(is_there) {
