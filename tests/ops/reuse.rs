@@ -226,6 +226,8 @@ fn a_change_by_an_operator_that_fails_is_told_at_the_next_use() {
         ints /= 2.;
         ints += 1.;
         assert_eq!(values::<i64>(&ints), [4, -2]);
+        ints /= -0.5;
+        assert_eq!(values::<i64>(&ints), [-8, 4], "by what would become 0");
     });
 }
 

@@ -442,6 +442,11 @@ fn linear(op: BinaryOp, number: f64, first: bool) -> Option<[f64; 2]> {
     }
 }
 
+/// Factor and summand that do a division of integers by a number that would become 0.
+fn by_inverse(op: BinaryOp, number: f64) -> Option<[f64; 2]> {
+    (matches!(op, BinaryOp::Div) && number != 0.0 && number.abs() < 1.0).then(|| [1.0 / number, 0.0])
+}
+
 /// Arithmetic with a number, which stands `first` or second: in one pass for floats; for integers that of the integers,
 /// with the number converted. A division by what would become 0 is a product with its inverse, converted.
 pub(crate) fn with_number(x: Operand<'_>, op: BinaryOp, number: Scalar, first: bool, site: Site) -> Result<Proxy> {
@@ -453,9 +458,8 @@ pub(crate) fn with_number(x: Operand<'_>, op: BinaryOp, number: Scalar, first: b
             None => quotient_of(call, x, value, first),
         });
     }
-    let value = number.to_f64();
-    if matches!(op, BinaryOp::Div) && !first && value != 0.0 && value.abs() < 1.0 {
-        return compose_of(call, x, |x| affine_of(call, x, 1.0 / value, 0.0));
+    if let Some([mul, add]) = by_inverse(op, number.to_f64()).filter(|_| !first) {
+        return compose_of(call, x, |x| affine_of(call, x, mul, add));
     }
     compose_of(call, x, |x| {
         let number = match number.number() {
@@ -580,10 +584,12 @@ macro_rules! assign_operators {
             fn $method(&mut self, rhs: f64) {
                 let site = Location::caller();
                 let number = || filled_beside(Call { op: stringify!($method), site }, self, &Shape::SCALAR, rhs);
-                let change = match linear(BinaryOp::$op, rhs, false) {
-                    Some([mul, add]) if self.dtype().is_float() => self.affine_(mul, add),
-                    None if self.dtype().is_float() => divide_in_place(Call { op: stringify!($with), site }, self, rhs),
-                    _ => compose(Call { op: "arithmetic", site }, self, &mut once(number))
+                let (op, is_float) = (BinaryOp::$op, self.dtype().is_float());
+                let factors = if is_float { linear(op, rhs, false) } else { by_inverse(op, rhs) };
+                let change = match factors {
+                    Some([mul, add]) => self.affine_(mul, add),
+                    None if is_float => divide_in_place(Call { op: stringify!($with), site }, self, rhs),
+                    None => compose(Call { op: "arithmetic", site }, self, &mut once(number))
                         .and_then(|number| self.$with(&number)),
                 };
                 changed(self, change, site);
