@@ -181,6 +181,7 @@ fn parameters_that_the_dtype_does_not_have_are_errors() {
             for drawn in [random.uniform(0., far, 3, dtype, device), random.normal(0., far, 3, dtype, device)] {
                 let found = error(drawn);
                 assert!(matches!(found, Error::Argument { argument: "second parameter", .. }), "{dtype}: {found}");
+                assert!(found.to_string().contains(&far.to_string()), "the number that was given: {found}");
             }
             assert!(random.uniform(0., 6e4, 3, dtype, device).is_ok(), "{dtype}");
         }

@@ -151,10 +151,12 @@ fn draw(
     counters: &mut dyn FnMut(usize) -> (u64, u64),
 ) -> Result<Proxy> {
     let finite = |argument: &'static str, value: f64| {
-        check::finite(call, argument, value)?;
         // A float of fewer bits than a double may not have the number.
-        check::finite(call, argument, if dtype.is_float() { rounded(value, dtype) } else { value })?;
-        Ok::<_, Error>(value)
+        let own = if dtype.is_float() { rounded(value, dtype) } else { value };
+        match own.is_finite() {
+            true => Ok(value),
+            false => Err(Error::argument(call, argument, value, "a finite number of the dtype")),
+        }
     };
     let (a, b) = match law {
         Law::Uniform(low, high) | Law::Normal(low, high) => {
