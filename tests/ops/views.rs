@@ -43,7 +43,9 @@ fn views_hold_what_they_should_and_share_the_bytes() {
         view("permute", &a, || a.permute((2, 0, 1)), &h.permute(&[2, 0, 1]));
         view("permute from the end", &a, || a.permute((D::Minus1, 0, D::Minus2)), &h.permute(&[2, 0, 1]));
         view("permute by negative numbers", &a, || a.permute(vec![-1, 0, -2]), &h.permute(&[2, 0, 1]));
-        view("permute by a shape", &a, || a.permute(Shape::from([2, 0, 1])), &h.permute(&[2, 0, 1]));
+        let order = &Shape::from([2, 0, 1]);
+        view("permute by a shape", &a, || a.permute(*order), &h.permute(&[2, 0, 1]));
+        view("permute by a lent shape", &a, || a.permute(order), &h.permute(&[2, 0, 1]));
         view("narrow", &a, || a.narrow(1, 1, 2), &h.narrow(1, 1, 2));
         view(
             "narrow_step",

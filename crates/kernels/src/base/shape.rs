@@ -740,6 +740,7 @@ dims_from_list! {
     [T: Dim, const N: usize] &[T; N], |x| &x[..];
     [] Few, |x| &x[..];
     [] Shape, |x| x.dims();
+    [] &Shape, |x| x.dims();
 }
 
 /// No axis.
