@@ -43,7 +43,7 @@ fn index_of(path: &Path) -> PathBuf {
 }
 
 /// What the names of a checkpoint's arrays begin with, which the JSON has to tell: its own name, or the digits of that
-/// where it is no text, so that no other checkpoint of the folder has it.
+/// where it is no text: another one of the folder that is no text has others.
 fn stem_of(index: &Path) -> String {
     let stem = index.file_stem().unwrap_or_default();
     let digits = || stem.as_encoded_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
