@@ -181,6 +181,12 @@ impl<T> ThreadOwned<T> {
         f(unsafe { &*entered.here })
     }
 
+    /// Whether the calling thread has its own now, so that `with` makes none.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        !self.here().is_null()
+    }
+
     /// Where the place leads. Apart from `with`, of which there is one for each closure: the reading is compiled once.
     #[inline(always)]
     fn here(&self) -> *const T {

@@ -226,10 +226,11 @@ pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     CONTEXT.with(f)
 }
 
-/// Whether this thread registered, and has not left yet.
+/// Whether this thread registered, and has not left yet: then [`with_context`] takes no lock and allocates nothing. A
+/// late call has a part for itself alone, and a call inside it another one.
 #[inline]
 pub(crate) fn is_here() -> bool {
-    RECORD.with(Cell::get).is_some()
+    CONTEXT.is_here()
 }
 
 /// The lane for a drop on this thread.

@@ -1,6 +1,10 @@
 //! After warm-up an operation on small tensors asks the heap for nothing: neither for the result, whose slot, storage
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig, StepRule};
 use ndgc::quantized::{GgmlDType, QTensor};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
@@ -164,6 +168,44 @@ fn operations_on_arrays_that_their_handles_own_ask_the_heap_for_nothing() {
             let _switch = gc::scoped(on);
             assert_none(if on { "handles, switch on" } else { "handles" }, &Operands::new(None));
         }
+    });
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// An array, and a closed one, whose last handle goes inside a call that the thread makes when it has left already; for
+/// how many requests.
+struct Last(Tensor, Option<Tensor>, Arc<AtomicU64>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let closed = self.1.take();
+        let drop_closed = |_: &[f32]| {
+            let before = counting::requests();
+            drop(closed);
+            counting::requests() - before
+        };
+        self.2.store(self.0.with_slice(drop_closed).unwrap(), Ordering::Relaxed);
+    }
+}
+
+/// Invariant I2 (design.md), of a thread that has no part in the runtime any more: each call makes one for itself.
+#[test]
+fn a_closed_array_that_goes_inside_a_late_call_asks_the_heap_for_nothing() {
+    alone(|| {
+        let asked = Arc::new(AtomicU64::new(u64::MAX));
+        let told = Arc::clone(&asked);
+        let thread = std::thread::spawn(move || {
+            // Registers this destructor first, so that it runs after the library's own.
+            LAST.with_borrow_mut(|place| assert!(place.is_none()));
+            let [open, closed] = [0; 2].map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap());
+            closed.close();
+            LAST.set(Some(Last(open, Some(closed), told)));
+        });
+        thread.join().unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
     });
 }
 
