@@ -1,8 +1,13 @@
 //! Area F, behaviours 50 to 56 and 58: reclaiming by handles. Behaviour 57 (flat training) is in `flat.rs`.
 
+use std::sync::{
+    Arc,
+    mpsc::{Sender, channel},
+};
+
 use ndgc::{DType, Device, Error, NdManager, Tensor, gc};
 
-use crate::it::support::{base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
+use crate::it::support::{alone, base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
 
 /// `a`, `b` and `c = a + b`, as in the pull request's demonstration.
 fn three(manager: &NdManager) -> [Tensor; 3] {
@@ -172,6 +177,32 @@ fn f54_the_last_handle_of_an_array_closed_by_hand_leaves_nothing_in_the_queue() 
         assert_eq!((after.closed - before.closed, after.live), (1000, before.live));
         let waiting = after.queued - before.queued;
         assert!(if device.is_cpu() { waiting == 0 } else { waiting <= 1 }, "{waiting} wait in the queue");
+    });
+}
+
+/// Bytes whose end tells how many arrays live by then.
+struct Looks(Sender<u64>);
+
+impl AsRef<[u8]> for Looks {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        let _ = self.0.send(gc::stats().live);
+    }
+}
+
+/// Broken by: counting it after what it held ended, which is the code of users.
+#[test]
+fn f54_what_an_array_closed_by_hand_held_ends_when_it_is_counted_as_closed() {
+    alone(|| {
+        let (says, heard) = channel();
+        let before = gc::stats().live;
+        Tensor::from_shared(Arc::new(Looks(says)), 0..16, DType::U8, 16, &Device::Cpu).unwrap().close();
+        assert_eq!(heard.try_recv(), Ok(before));
     });
 }
 

@@ -30,8 +30,12 @@ pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Sit
     if cell.is_alone(context, state) && !context.record.hazards.announces_first(context.used_places.get(), key.index())
     {
         note_close(cell, closer, Some(site));
-        if cell.core.close_at_once(state, |held| end_body(context, held)) {
+        // Counted before the body ends, as in every end: the code of users may run there, and look.
+        let end = |held: &mut Option<ArrayBody>| {
             Counts::bump(&context.record.counts.closed, 1);
+            end_body(context, held);
+        };
+        if cell.core.close_at_once(state, end) {
             return;
         }
     }
