@@ -27,6 +27,7 @@
 // | a handle goes | drop | `proxy.rs`, `slot.rs` |
 // | the last one goes, and its count waits in the queue | queue | `registry/ending.rs`, `queue.rs` |
 // | the last one goes, and its count stays with the manager | keep | `slot.rs` |
+// | the last one goes of one that is closed, and the slot is recycled at once | drop | `registry/ending.rs` |
 // | such a count is taken back | unkeep | `slot.rs` |
 // | slots leave the queue, a batch at a time | drain | `reclaim.rs` |
 // | one that left it gives up its count | reap | `registry/ending.rs` |

@@ -7,15 +7,16 @@
 //! ```
 //!
 //! # Who may do what
-//! - The body is written by `open` and by nobody else until `finish` or `recycle` takes it. In between it is
-//!   only read, by a thread that either announced the slot in its hazard record and then found the state open
+//! - The body is written by `open` and by nobody else until `finish`, `close_at_once` or `recycle` takes it. In between
+//!   it is only read, by a thread that either announced the slot in its hazard record and then found the state open
 //!   (`hazard.rs`), or closes it.
 //! - `begin_close` is called by the one thread that took the slot from its owner (`owner.rs`), once.
 //! - Between `begin_close` and `finish` every thread that lets go of an announcement may finish; the bit
 //!   `FINISHING` picks one.
-//! - `proxies` counts the handles. The last one to drop gives its count to the reclaim queue (or, with the
-//!   switch off, leaves it with the manager: `KEPT`), so the count reaches 0 in one place only: the drain.
-//!   Then nobody holds a key, and the slot is recycled once it is closed as well, whichever comes second.
+//! - `proxies` counts the handles. The last one to drop gives its count to the reclaim queue, or, with the switch off,
+//!   leaves it with the manager (`KEPT`). So the count reaches 0 only where somebody took it over: in the drain, in the
+//!   last drop of an array that is closed already, in `take_only`. Then nobody holds a key, and the slot is
+//!   recycled once it is closed as well, whichever comes second.
 //! - A slot with a proxy is never recycled, so a live proxy never meets another array's generation.
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests/`).
@@ -137,7 +138,7 @@ impl<P> Slot<P> {
     #[inline]
     pub(crate) unsafe fn body<'a>(&self) -> &'a P {
         // SAFETY: by the caller's promise no thread takes or replaces the body during `'a`, and an open slot
-        // holds one: `open_with` wrote it, and `finish` and `recycle` alone take it.
+        // holds one: `open_with` wrote it, and `finish`, `close_at_once` and `recycle` alone take it.
         self.body.with(|p| unsafe { (*p).as_ref().unwrap_unchecked() })
     }
 
@@ -197,7 +198,7 @@ impl<P> Slot<P> {
         true
     }
 
-    /// The drain gives up the count that the queue inherited. `true` if no handle is left.
+    /// Gives up a count that the caller took over: the drain that of the queue. `true` if no handle is left.
     #[inline]
     pub(crate) fn take_last(&self) -> bool {
         // AcqRel: Acquire pairs with `drop_proxy`: every use through a handle happened before; Release: as there.
@@ -337,7 +338,7 @@ impl<P> Slot<P> {
         self.state.fetch_xor(CLOSING | CLOSED | FINISHING, Ordering::AcqRel) & ORPHAN != 0
     }
 
-    /// The drain found no handle left on a slot that somebody else is closing or closed.
+    /// The caller found no handle left on a slot that somebody else is closing, or that is closed.
     /// `true` if it is closed already, so that the caller recycles it.
     pub(crate) fn orphan(&self) -> bool {
         // Closed already: nobody but the caller has anything left to say here. AcqRel: pairs with `finished`.

@@ -137,7 +137,7 @@ fn finish_if_unannounced(context: &ThreadContext, key: Key, alone: bool) {
     }
 }
 
-/// One proxy less. The last one queues the slot, or leaves it with its manager if the switch is off.
+/// One proxy less. The last one queues the slot, or does at once what there is to do (`drop_listed`).
 /// Invariant I2 (design.md).
 #[inline]
 pub(crate) fn drop_proxy(key: Key) {
