@@ -7,7 +7,9 @@ use std::sync::{
 
 use ndgc::{DType, Device, Error, NdManager, Tensor, gc};
 
-use crate::it::support::{alone, base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
+use crate::it::support::{
+    alone, base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector,
+};
 
 /// `a`, `b` and `c = a + b`, as in the pull request's demonstration.
 fn three(manager: &NdManager) -> [Tensor; 3] {
