@@ -371,26 +371,31 @@ impl Drop for Asks {
     }
 }
 
+/// Has the collector drop an array over these bytes, of a thread that does nothing afterwards, while `body` runs.
+fn dropped_by_the_collector(bytes: impl AsRef<[u8]> + Send + Sync + 'static, body: impl FnOnce()) {
+    let _on = gc::scoped(true);
+    let array = Tensor::from_shared(std::sync::Arc::new(bytes), 0..16, DType::U8, 16, &Device::Cpu).unwrap();
+    let (end, ends) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            gc::collect();
+            drop(array);
+            let _ = ends.recv();
+        });
+        gc::toggle_periodic_gc(true);
+        body();
+        drop(end);
+    });
+}
+
 #[test]
 fn what_the_collector_drops_may_ask_for_it_and_end_it() {
     alone(|| {
         gc::set_auto_gc_window(1);
         for _ in 0..3 {
             let (said, heard) = channel();
-            let _on = gc::scoped(true);
-            // On a thread that does nothing afterwards: the collector finds it.
-            let array = Tensor::from_shared(std::sync::Arc::new(Asks(said)), 0..16, DType::U8, 16, &Device::Cpu);
-            let array = array.unwrap();
-            let (end, ends) = channel::<()>();
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    gc::collect();
-                    drop(array);
-                    let _ = ends.recv();
-                });
-                gc::toggle_periodic_gc(true);
+            dropped_by_the_collector(Asks(said), || {
                 assert_eq!(heard.recv_timeout(Duration::from_secs(30)), Ok((true, true)));
-                drop(end);
             });
             assert!(!gc::is_periodic_gc_active() && !gc::toggle_periodic_gc(false));
         }
@@ -421,20 +426,9 @@ fn a_collector_that_is_ended_ends_whatever_its_drops_ask_for() {
     alone(|| {
         gc::set_auto_gc_window(1);
         let (said, heard) = channel();
-        let _on = gc::scoped(true);
-        let array = Tensor::from_shared(std::sync::Arc::new(Restarts(said)), 0..16, DType::U8, 16, &Device::Cpu);
-        let array = array.unwrap();
-        let (end, ends) = channel::<()>();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                gc::collect();
-                drop(array);
-                let _ = ends.recv();
-            });
-            gc::toggle_periodic_gc(true);
+        dropped_by_the_collector(Restarts(said), || {
             assert_eq!(heard.recv_timeout(Duration::from_secs(30)), Ok(()));
             assert!(gc::toggle_periodic_gc(false));
-            drop(end);
         });
         assert!(!gc::is_periodic_gc_active());
         gc::set_auto_gc_window(100);
