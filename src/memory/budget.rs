@@ -15,109 +15,44 @@
 //! workspace counts its arrays itself. Above its node there is none, or that of the manager that it is charged to: what
 //! it has of a node keeps that node from its end, whatever becomes of the manager.
 //!
+//! # What threads keep
+//! An array that is freed stays charged for the next one that its thread makes within the same budget: that one asks
+//! nobody, however many budgets are above (`memory/allowance.rs`). A thread keeps 64 KiB and 64 arrays at most, of one
+//! node, and of none that has to see each array: with a soft limit or a reservation, its own or above, or of a
+//! workspace. It gives back what it keeps when it has too little, or ends; and whoever would be refused, asks for the
+//! figures or ends a node asks all threads first. So a peak is exact for one thread, and at most 64 KiB and 64 arrays
+//! too high for each further one; nothing else shows it.
+//!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
 //! nobody reads other memory by them. What a node is, with the node above it, is published by `charged`.
 //!
-//! # The end of a node
-//! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
-//! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is
-//! charged. Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
-//!
 //! What goes up the tree is a loop: budgets are nested as deeply as the program likes, and a stack has an end.
 
+mod allowances;
 mod figures;
 mod meter;
+mod nodes;
 mod refusal;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub(crate) use allowances::enlist;
 pub use figures::{Budget, BudgetUse};
+pub(crate) use nodes::{common, is_in_use, leave, manager_of, parent_of, release, retain};
 pub(crate) use refusal::{NoBytes, OverBudget, too_many};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::{
     order::value_of,
-    sync::{AtomicU32, AtomicU64, Ordering, SpinLock, Unlock},
+    sync::{AtomicU64, Ordering, Unlock},
 };
-use crate::memory::{
-    budget::{
-        meter::{CLOSED, Meter, NONE},
-        refusal::WORKSPACES,
-    },
-    slab::slab,
+use crate::memory::budget::{
+    meter::{CLOSED, Meter, NONE},
+    nodes::{BudgetNode, end_if_free, free_bytes, keep, node, path, recall, settle_own},
+    refusal::WORKSPACES,
 };
-
-/// In `refs`: one life more.
-const LIFE: u64 = 1 << 32;
-
-/// A budget and what is charged to it.
-#[derive(Debug)]
-#[repr(align(128))]
-struct BudgetNode {
-    bytes: Meter,
-    soft: AtomicU64,
-    soft_arrays: AtomicU64,
-    /// Whether there are as many arrays as that, or more, and it was told.
-    has_soft_arrays: AtomicU32,
-    /// What is reserved and not drawn, and what its reservations are for: changed under the lock.
-    reserved: AtomicU64,
-    promised: AtomicU64,
-    /// Held by who draws on what is reserved, until it is known whether the rest is granted, and by who begins or ends
-    /// a reservation.
-    drawing: SpinLock<()>,
-    arrays: Meter,
-    /// The node above.
-    parent: AtomicU32,
-    /// Who refers to it, below [`LIFE`], and how many lives it had.
-    refs: AtomicU64,
-    manager: AtomicU64,
-    refused: AtomicU64,
-    soft_passed: AtomicU64,
-}
-
-slab!(NODES: BudgetNode = BudgetNode {
-    bytes: Meter::closed(),
-    soft: AtomicU64::new(NONE),
-    soft_arrays: AtomicU64::new(NONE),
-    has_soft_arrays: AtomicU32::new(0),
-    reserved: AtomicU64::new(0),
-    promised: AtomicU64::new(0),
-    drawing: SpinLock::new(()),
-    arrays: Meter::closed(),
-    parent: AtomicU32::new(0),
-    refs: AtomicU64::new(0),
-    manager: AtomicU64::new(0),
-    refused: AtomicU64::new(0),
-    soft_passed: AtomicU64::new(0),
-});
-
-static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-/// Nodes of managers that there are.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// Whether any manager has a budget.
-#[inline(always)]
-pub(crate) fn is_in_use() -> bool {
-    // What a manager has is read again under the lock of its list.
-    COUNT.load(Ordering::Relaxed) != 0
-}
-
-impl BudgetNode {
-    /// Reserves again what was drawn, as far as there still are reservations that it was for. How much that is.
-    fn reserve_again(&self, bytes: u64) -> u64 {
-        self.drawing.with(|()| {
-            let free = self.promised.load(Ordering::Relaxed).saturating_sub(self.reserved.load(Ordering::Relaxed));
-            self.reserved.fetch_add(bytes.min(free), Ordering::Relaxed);
-            bytes.min(free)
-        })
-    }
-}
-
-fn node(number: u32) -> &'static BudgetNode {
-    NODES.get(number - 1)
-}
 
 /// Opens the node of a workspace below another one, or with 0 below none. `None` if there are too many.
 pub(crate) fn open_workspace(name: &Arc<str>, parent: u32, budget: &Budget) -> Option<u32> {
@@ -142,9 +77,7 @@ pub(crate) fn workspaces_below(number: u32) -> Vec<Arc<str>> {
 /// Opens a node below another one, of a manager, or with 0 of none. In the place of a former one of the manager, if
 /// that is not 0, it goes on with its figures. `None` if there are too many.
 pub(crate) fn open(parent: u32, manager: u64, budget: &Budget, former: u32) -> Option<u32> {
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = NODES.take_from(&mut free)? + 1;
-    drop(free);
+    let number = nodes::take(manager)?;
     let fresh = node(number);
     retain(parent);
     let (so_far, has_soft_arrays) = match former {
@@ -160,7 +93,6 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget, former: u32) -> O
     }
     fresh.has_soft_arrays.store(has_soft_arrays, Ordering::Relaxed);
     set(number, budget);
-    COUNT.fetch_add(u32::from(manager != 0), Ordering::Relaxed);
     // What is charged to the former one comes over, and counts with what is free by now; what is reserved does not.
     let held = so_far.bytes.saturating_sub(so_far.reserved_bytes);
     fresh.arrays.open(so_far.peak_arrays, so_far.total_arrays.saturating_sub(so_far.arrays));
@@ -173,12 +105,14 @@ pub(crate) fn set(number: u32, budget: &Budget) -> Budget {
     let of = node(number);
     let swap = |at: &AtomicU64, to: Option<u64>| at.swap(to.unwrap_or(NONE), Ordering::Relaxed);
     let known = |limit: u64| (limit != NONE).then_some(limit);
-    Budget {
+    let before = Budget {
         max_bytes: known(swap(&of.bytes.max, budget.max_bytes)),
         soft_bytes: known(swap(&of.soft, budget.soft_bytes)),
         max_arrays: known(swap(&of.arrays.max, budget.max_arrays)),
         soft_arrays: known(swap(&of.soft_arrays, budget.soft_arrays)),
-    }
+    };
+    allowances::change();
+    before
 }
 
 /// The limits of a node.
@@ -193,18 +127,9 @@ pub(crate) fn limits(number: u32) -> Budget {
     }
 }
 
-/// The key of the manager whose node it is.
-pub(crate) fn manager_of(number: u32) -> u64 {
-    node(number).manager.load(Ordering::Relaxed)
-}
-
-/// The node above, or 0.
-pub(crate) fn parent_of(number: u32) -> u32 {
-    node(number).parent.load(Ordering::Relaxed)
-}
-
 /// What is charged to a node.
 pub(crate) fn usage(number: u32) -> BudgetUse {
+    recall(number);
     let of = node(number);
     let read = |at: &AtomicU64| at.load(Ordering::Relaxed);
     let ((bytes, total_bytes), (arrays, total_arrays)) = (of.bytes.exact(), of.arrays.exact());
@@ -220,88 +145,6 @@ pub(crate) fn usage(number: u32) -> BudgetUse {
         refused: read(&of.refused),
         soft_passed: read(&of.soft_passed),
     }
-}
-
-/// One more that refers to a node, which the caller knows to be open.
-pub(crate) fn retain(number: u32) {
-    if number != 0 {
-        node(number).refs.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// One less that refers to a node.
-pub(crate) fn release(number: u32) {
-    let mut at = number;
-    // A node that ends refers to the one above no more.
-    while let Some(above) = release_one(at) {
-        at = above;
-    }
-}
-
-/// As [`release`], of this node alone: the node above, if this one ended.
-fn release_one(number: u32) -> Option<u32> {
-    // AcqRel: pairs with itself in the others: the last one comes after them.
-    if number == 0 || node(number).refs.fetch_sub(1, Ordering::AcqRel) % LIFE != 1 {
-        return None;
-    }
-    let of = node(number);
-    let life = of.refs.load(Ordering::Relaxed);
-    of.arrays.charged.fetch_or(CLOSED, Ordering::Relaxed);
-    // SeqCst: pairs with `free_bytes`: of this and what frees the last bytes, the later one finds the other.
-    of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
-    ended_if_free(number, life)
-}
-
-/// Ends the node if nobody refers to it and all that was charged to it was freed. `life`: its references at a time when
-/// it surely had not ended.
-fn end_if_free(number: u32, life: u64) {
-    if let Some(above) = ended_if_free(number, life) {
-        release(above);
-    }
-}
-
-/// As [`end_if_free`], but that the node above, which is the answer if the node ended, is not released yet.
-fn ended_if_free(number: u32, life: u64) -> Option<u32> {
-    let of = node(number);
-    // SeqCst: pairs with the other's change, which comes before or finds this one's.
-    let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
-    let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
-    let refs = life / LIFE * LIFE;
-    // AcqRel: pairs with `release_one` and with itself: who ends the node comes after all who used it, and of several,
-    // and of those that come too late, it picks one.
-    if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        return Some(end(number));
-    }
-    None
-}
-
-/// Nobody refers to the node, and nothing is charged to it. Returns the node above.
-#[cold]
-fn end(number: u32) -> u32 {
-    let parent = parent_of(number);
-    if manager_of(number) == 0 {
-        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != number);
-    } else {
-        COUNT.fetch_sub(1, Ordering::Relaxed);
-    }
-    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(number - 1);
-    parent
-}
-
-/// The nodes from one up to, and without, another one that is above it or 0.
-fn path(from: u32, to: u32) -> impl Iterator<Item = u32> {
-    // What comes next is asked for before the end is seen.
-    let above = |&number: &u32| (number != 0).then(|| parent_of(number));
-    std::iter::successors(Some(from), above).take_while(move |&number| number != to && number != 0)
-}
-
-/// The lowest node that is above both, or is one of them; 0 if none is.
-pub(crate) fn common(a: u32, b: u32) -> u32 {
-    let [of_a, of_b] = [a, b].map(|number| path(number, 0).count());
-    let [below_a, below_b] = [of_a.saturating_sub(of_b), of_b.saturating_sub(of_a)];
-    // From the same height on.
-    let mut above = path(a, 0).skip(below_a).zip(path(b, 0).skip(below_b));
-    above.find(|(one, other)| one == other).map_or(0, |(found, _)| found)
 }
 
 /// What [`charge`] or [`count_array`] has to record when it is settled: mostly nothing.
@@ -358,11 +201,6 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    #[inline(always)]
-    fn nothing(number: u32) -> Self {
-        Charge { number, bytes: 0, rare: Rare::default() }
-    }
-
     /// Whether it passed a soft limit.
     #[inline(always)]
     pub(crate) fn is_above_soft(&self) -> bool {
@@ -410,18 +248,27 @@ impl Charge {
 /// The lowest budget that refuses; nothing is charged.
 #[inline]
 pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
-    if number == 0 || bytes == 0 {
-        return Ok(Charge::nothing(number));
+    if number == 0 || bytes == 0 || allowances::draw(number, bytes, 0) {
+        return Ok(Charge { number, bytes, rare: Rare::default() });
     }
     match charge_from(number, 0, bytes, false, true) {
-        Err(_) if node(number).bytes.charged.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charge::nothing(0)),
+        Err(_) if node(number).bytes.charged.load(Ordering::Relaxed) & CLOSED != 0 => {
+            Ok(Charge { number: 0, bytes: 0, rare: Rare::default() })
+        }
         answer => answer,
     }
 }
 
 /// As [`charge`], for a new array, settled: where nothing is reserved, no soft limit counts arrays, none is passed, and
 /// no number is higher than it ever was. Else `false`, and nothing is charged.
+#[inline(always)]
 pub(crate) fn charge_at_once(number: u32, bytes: u64) -> bool {
+    allowances::draw(number, bytes, 0) || charge_plainly(number, bytes)
+}
+
+#[inline(never)]
+fn charge_plainly(number: u32, bytes: u64) -> bool {
+    settle_own();
     let mut at = number;
     loop {
         let of = node(at);
@@ -465,6 +312,7 @@ struct ReservationDraw {
 /// As [`charge_to`], where there is something to charge; `own`: also out of what this node itself has reserved.
 fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Result<Charge, OverBudget> {
     let (mut at, mut left, mut drawn, mut rare) = (number, bytes, Vec::new(), Rare::default());
+    settle_own();
     loop {
         let of = node(at);
         // What moves below a node in common brings no bytes along that those above have reserved.
@@ -477,7 +325,8 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
                 break;
             }
         }
-        let before = of.bytes.add(left, forced).map_err(|used| {
+        let again = |used| if recall(at) { of.bytes.add(left, forced) } else { Err(used) };
+        let before = of.bytes.add(left, forced).or_else(again).map_err(|used| {
             // Asked first: with what is taken back, this node may end.
             let refusal = refused(at, used, left, false);
             take_back(number, at, bytes, &drawn);
@@ -533,22 +382,12 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
     OverBudget { node: number, manager, used, max, asked, is_arrays }
 }
 
-#[inline]
-fn free_bytes(of: &BudgetNode, number: u32, bytes: u64) {
-    // Relaxed: as long as bytes are charged to it, it does not end.
-    let life = of.refs.load(Ordering::Relaxed);
-    // SeqCst: pairs with `release_one`, and as Release with the Acquire in `Meter::read`.
-    of.bytes.freed.fetch_add(bytes, Ordering::SeqCst);
-    // SeqCst: as in `end_if_free`, which looks again.
-    if of.bytes.charged.load(Ordering::SeqCst) & CLOSED != 0 {
-        end_if_free(number, life);
-    }
-}
-
 /// Bytes that were charged are free. A node above ends after it was told: until then it has the bytes.
 #[inline]
 pub(crate) fn discharge(number: u32, bytes: u64) {
-    discharge_to(number, 0, bytes);
+    if number != 0 && !keep(number, bytes, 0) {
+        discharge_to(number, 0, bytes);
+    }
 }
 
 #[inline(always)]
@@ -611,9 +450,11 @@ impl Count {
 #[inline]
 pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, OverBudget> {
     let (mut at, mut rare) = (number, Rare::default());
+    settle_own();
     while at != end && at != 0 {
         let of = node(at);
-        match of.arrays.add(1, forced) {
+        let again = |used| if recall(at) { of.arrays.add(1, forced) } else { Err(used) };
+        match of.arrays.add(1, forced).or_else(again) {
             Ok(before) if of.arrays.rises_to(before + 1) => rare.deferred().risen.push((&of.arrays, before + 1)),
             Ok(_) => {}
             Err(used) => {
@@ -631,6 +472,10 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
 /// nothing is counted.
 #[inline]
 pub(crate) fn count_at_once(number: u32) -> bool {
+    if allowances::draw(number, 0, 1) {
+        return true;
+    }
+    settle_own();
     let mut at = number;
     while at != 0 {
         let BudgetNode { arrays, parent, .. } = node(at);
@@ -647,6 +492,13 @@ pub(crate) fn count_at_once(number: u32) -> bool {
 /// An array counted with a node is gone from it, and from those above, up to and without the node `end`.
 #[inline]
 pub(crate) fn uncount_array(number: u32, end: u32) {
+    if number != end && !(end == 0 && keep(number, 0, 1)) {
+        uncount_plainly(number, end);
+    }
+}
+
+#[inline(never)]
+fn uncount_plainly(number: u32, end: u32) {
     let mut at = number;
     while at != end && at != 0 {
         let of = node(at);
@@ -661,16 +513,19 @@ pub(crate) fn uncount_array(number: u32, end: u32) {
 /// Which budget would refuse an array more now.
 #[inline]
 pub(crate) fn full(number: u32) -> Option<OverBudget> {
-    let mut at = number;
-    while at != 0 {
-        let BudgetNode { arrays, parent, .. } = node(at);
-        let max = arrays.max.load(Ordering::Relaxed);
-        if max != NONE && arrays.now() >= max {
-            return Some(refused(at, arrays.now(), 1, true));
-        }
-        at = parent.load(Ordering::Relaxed);
+    if allowances::has_array(number) {
+        return None;
     }
-    None
+    let fullest = |at: u32| {
+        let (max, now) = (node(at).arrays.max.load(Ordering::Relaxed), node(at).arrays.now());
+        (max != NONE && now >= max).then(|| refused(at, now, 1, true))
+    };
+    path(number, 0).find_map(|at| {
+        fullest(at).and_then(|_| {
+            recall(at);
+            fullest(at)
+        })
+    })
 }
 
 /// Whether a workspace that has made so many arrays in its cycle may make another one.
@@ -723,16 +578,19 @@ pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
 
 /// Which budget would refuse so many bytes now, if so many that it has were given back before.
 pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBudget> {
-    let mut bytes = bytes;
-    path(number, 0).find_map(|at| {
-        let of = node(at);
-        bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
-        // As `Meter::add` has it.
-        let used = of.bytes.now().saturating_sub(instead_of);
-        let sum = used.saturating_add(bytes);
-        let fits = bytes == 0 || (sum <= of.bytes.max.load(Ordering::Relaxed) && sum < CLOSED);
-        (!fits).then(|| refused(at, used, bytes, false))
-    })
+    let ask = || {
+        let mut bytes = bytes;
+        path(number, 0).find_map(|at| {
+            let of = node(at);
+            bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
+            // As `Meter::add` has it.
+            let used = of.bytes.now().saturating_sub(instead_of);
+            let sum = used.saturating_add(bytes);
+            let fits = bytes == 0 || (sum <= of.bytes.max.load(Ordering::Relaxed) && sum < CLOSED);
+            (!fits).then(|| refused(at, used, bytes, false))
+        })
+    };
+    ask().and_then(|refusal| if recall(refusal.node) { ask() } else { Some(refusal) })
 }
 
 /// Keeps bytes of a node free for those who charge it, or nodes below it.
@@ -751,6 +609,7 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
             sum.fetch_add(bytes, Ordering::Relaxed);
         }
     });
+    allowances::change();
     Ok(())
 }
 
@@ -762,6 +621,7 @@ pub(crate) fn unreserve(number: u32, bytes: u64) {
             of.promised.fetch_sub(bytes, Ordering::Relaxed);
             draw(of, bytes)
         });
+        allowances::change();
         discharge(number, left);
         release(number);
     }

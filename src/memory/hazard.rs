@@ -28,13 +28,36 @@ pub(crate) const USER: u32 = 1 << 31;
 #[repr(align(128))]
 pub(crate) struct Hazards {
     places: [AtomicU32; PLACES],
-    /// Whether [`Hazards::light`] is a fence: where `membarrier` is missing.
+    light: Light,
+}
+
+/// The light barrier: orders what the thread wrote before its next read; free where `heavy` interrupts.
+#[derive(Debug)]
+pub(crate) struct Light {
+    /// Whether it is a fence: where `membarrier` is missing.
     fences: bool,
+}
+
+impl Light {
+    pub(crate) fn new() -> Self {
+        Light { fences: fences() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn barrier(&self) {
+        if self.fences {
+            // SeqCst: pairs with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        } else {
+            // SeqCst: its partner is `heavy`, which runs the processor's side of this fence on every thread at once.
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
+    }
 }
 
 impl Hazards {
     pub(crate) fn new() -> Self {
-        Hazards { places: std::array::from_fn(|_| AtomicU32::new(0)), fences: fences() }
+        Hazards { places: std::array::from_fn(|_| AtomicU32::new(0)), light: Light::new() }
     }
 
     /// Announces slots in consecutive places; the states read after this are decisive.
@@ -47,7 +70,7 @@ impl Hazards {
             // `announced`'s caller.
             place.store((index + 1) | mark, Ordering::Release);
         }
-        self.light();
+        self.light.barrier();
     }
 
     /// Lets go of `n` places; the states read after this decide who finishes a close.
@@ -57,19 +80,7 @@ impl Hazards {
             // Release: pairs with the Acquire in `places`: what was read under the announcement was read before.
             place.store(0, Ordering::Release);
         }
-        self.light();
-    }
-
-    /// Orders the thread's announcements before its next read; free where `heavy` interrupts.
-    #[inline(always)]
-    fn light(&self) {
-        if self.fences {
-            // SeqCst: pairs with the fence in `heavy`.
-            fence(Ordering::SeqCst);
-        } else {
-            // SeqCst: its partner is `heavy`, which runs the processor's side of this fence on every thread at once.
-            std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        }
+        self.light.barrier();
     }
 
     /// Every announcement with its place.
@@ -114,7 +125,7 @@ pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Hazards>, inde
 
 #[cfg(loom)]
 pub(crate) fn heavy(_threads: u32) {
-    // SeqCst: pairs with the fence in `Hazards::light`: if that one comes first, the announcement is found; if this one
+    // SeqCst: pairs with the fence in `Light::barrier`: if that one comes first, the announcement is found; if this one
     // does, the reader finds the change.
     fence(Ordering::SeqCst);
 }
@@ -122,7 +133,7 @@ pub(crate) fn heavy(_threads: u32) {
 /// Orders a closer's change before its reads of all records. `threads`: how many are registered.
 #[cfg(not(loom))]
 pub(crate) fn heavy(threads: u32) {
-    // SeqCst: pairs with `Hazards::light` where that is a fence, and with the fence of a registering thread
+    // SeqCst: pairs with `Light::barrier` where that is a fence, and with the fence of a registering thread
     // (`threads.rs`), which is why one registered thread needs no interrupt.
     fence(Ordering::SeqCst);
     if threads > 1 && membarrier::available() {

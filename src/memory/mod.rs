@@ -42,6 +42,7 @@
 // are recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody
 // uses it, and is *swept* (`workspace/retired.rs`). A thread that ends *flushes* what it has in stock.
 
+pub(crate) mod allowance;
 pub(crate) mod cycle;
 pub(crate) mod hazard;
 pub(crate) mod queue;

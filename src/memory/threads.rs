@@ -13,6 +13,8 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, Snapshot, ThreadHome, ThreadOwned, ThreadPlace, fence};
 use crate::memory::{
+    allowance::Allowance,
+    budget,
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
     slab::Stock,
@@ -174,6 +176,8 @@ pub(crate) struct ThreadContext {
     pub(crate) workspaces: WorkspaceStack,
     /// The place of the first operand of the call, if it has one.
     pub(crate) first_place: Cell<usize>,
+    /// What it keeps of a budget.
+    allowance: &'static Allowance,
 }
 
 impl ThreadContext {
@@ -193,6 +197,7 @@ impl ThreadContext {
             heads: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
             first_place: Cell::new(0),
+            allowance: budget::enlist(),
         }
     }
 }
@@ -207,6 +212,7 @@ impl Drop for ThreadContext {
         if let Some(flush) = AT_END.get() {
             flush(self);
         }
+        budget::leave(self.allowance);
         TABLE.leave(self.record);
     }
 }

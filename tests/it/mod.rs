@@ -3,6 +3,7 @@
 
 mod support;
 
+mod allowances;
 mod attachment;
 mod audited_reports;
 mod better;

@@ -16,6 +16,8 @@ pub(super) const CLOSED: u64 = 1 << 63;
 pub(super) struct Meter {
     pub(super) charged: AtomicU64,
     pub(super) freed: AtomicU64,
+    /// What threads freed and charged again without a word (`allowances.rs`): all that was charged has it too.
+    pub(super) drawn: AtomicU64,
     pub(super) peak: AtomicU64,
     pub(super) max: AtomicU64,
 }
@@ -26,6 +28,7 @@ impl Meter {
         Meter {
             charged: AtomicU64::new(CLOSED),
             freed: AtomicU64::new(0),
+            drawn: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             max: AtomicU64::new(NONE),
         }
@@ -90,7 +93,8 @@ impl Meter {
             let freed = self.freed.load(Ordering::Acquire);
             let charged = self.charged.load(Ordering::Acquire);
             if self.freed.load(Ordering::Relaxed) == freed {
-                return (charged.wrapping_sub(freed) & !CLOSED, charged & !CLOSED);
+                let total = (charged & !CLOSED) + self.drawn.load(Ordering::Relaxed);
+                return (charged.wrapping_sub(freed) & !CLOSED, total);
             }
         }
     }
@@ -99,6 +103,7 @@ impl Meter {
     pub(super) fn open(&self, peak: u64, gone: u64) {
         self.peak.store(peak, Ordering::Relaxed);
         self.freed.store(gone, Ordering::Relaxed);
+        self.drawn.store(0, Ordering::Relaxed);
         // Release: pairs with the Acquire in `add`.
         self.charged.store(gone, Ordering::Release);
     }

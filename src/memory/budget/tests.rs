@@ -1,9 +1,16 @@
 //! Nodes and their ends.
 
+use std::sync::mpsc::channel;
+
 use super::*;
-use crate::memory::workspace::{
-    Workspace,
-    config::{ResetPolicy, WorkspaceConfig},
+use crate::device::Device;
+use crate::memory::{
+    manager::{NdManager, in_budget},
+    threads::with_context,
+    workspace::{
+        Workspace,
+        config::{ResetPolicy, WorkspaceConfig},
+    },
 };
 
 #[test]
@@ -21,4 +28,63 @@ fn the_node_of_a_workspace_ends_with_it_and_its_last_byte() {
     assert_eq!(named(), 1, "its thread ended, and the lease keeps the block");
     drop(lease);
     assert_eq!(named(), 0);
+}
+
+/// A manager with a budget below so many others, and their nodes, its own first.
+fn nested(levels: usize) -> (Vec<NdManager>, Vec<u32>) {
+    let mut managers = vec![NdManager::new_base_manager(&Device::Cpu).expect("a manager")];
+    for _ in 0..levels {
+        let below = managers[0].new_sub_manager().expect("it is open");
+        managers.insert(0, below);
+    }
+    for manager in &managers {
+        manager.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
+    }
+    let nodes = managers.iter().map(|manager| in_budget(manager, |number, _| number)).collect();
+    (managers, nodes)
+}
+
+/// Charges an array to a node, as a thread does, and frees it.
+fn come_and_go(number: u32) {
+    if !charge_at_once(number, 100) {
+        charge(number, 100).expect("room").settle();
+    }
+    if !count_at_once(number) {
+        count_array(number, 0, false).expect("room").settle();
+    }
+    uncount_array(number, 0);
+    discharge(number, 100);
+}
+
+#[test]
+fn an_array_after_another_one_writes_to_no_node() {
+    let (_managers, nodes) = nested(3);
+    let written = || nodes.iter().map(|&number| format!("{:?}", node(number))).collect::<Vec<_>>();
+    come_and_go(nodes[0]);
+    let before = written();
+    for _ in 0..100 {
+        come_and_go(nodes[0]);
+    }
+    assert_eq!(written(), before);
+}
+
+#[test]
+fn a_node_ends_with_its_manager_whatever_idle_threads_keep_of_it() {
+    let lives = |number: u32| node(number).refs.load(Ordering::Relaxed) >> 32;
+    let (managers, nodes) = nested(1);
+    let before: Vec<u64> = nodes.iter().map(|&number| lives(number)).collect();
+    let ((ready, is_ready), (done, is_done)) = (channel(), channel::<()>());
+    std::thread::scope(|scope| {
+        let below = nodes[0];
+        scope.spawn(move || {
+            with_context(|_| come_and_go(below));
+            ready.send(()).expect("it is waited for");
+            let _ = is_done.recv();
+        });
+        is_ready.recv().expect("no panic");
+        managers[1].close().expect("it is open");
+        let now: Vec<u64> = nodes.iter().map(|&number| lives(number)).collect();
+        assert_eq!(now, [before[0] + 1, before[1] + 1], "each has ended");
+        drop(done);
+    });
 }

@@ -1,0 +1,98 @@
+//! What threads keep of budgets to themselves: where each has it, and how others get at it. What changes a node makes
+//! all that is kept void, until its thread calls again: a number that each compares, `VERSION`.
+
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::memory::allowance::{Allowance, Settlement};
+
+#[repr(align(128))]
+struct Version(AtomicU64);
+
+/// How often a node was changed, of all nodes.
+static VERSION: Version = Version(AtomicU64::new(0));
+
+/// All that there ever were; the lock is held by who takes what others keep.
+static ALL: Mutex<Vec<&'static Allowance>> = Mutex::new(Vec::new());
+/// Those of threads that ended.
+static FREE: Mutex<Vec<&'static Allowance>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The thread's own, from its first call to its end. Has no destructor.
+    static OWN: Cell<Option<&'static Allowance>> = const { Cell::new(None) };
+}
+
+/// A thread begins.
+pub(crate) fn enlist() -> &'static Allowance {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let own = free.unwrap_or_else(|| {
+        let own: &'static Allowance = Box::leak(Box::new(Allowance::new()));
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        own
+    });
+    OWN.set(Some(own));
+    own
+}
+
+/// A thread ends. What it kept.
+pub(super) fn leave(own: &'static Allowance) -> Settlement {
+    OWN.set(None);
+    let kept = own.hand_over();
+    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+    kept
+}
+
+/// That of the calling thread, if it has begun and has not ended.
+#[inline(always)]
+pub(super) fn own() -> Option<&'static Allowance> {
+    OWN.get()
+}
+
+/// A node was changed: nothing that is kept of any is drawn again.
+pub(super) fn change() {
+    // Release: pairs with the Acquire in `version`.
+    VERSION.0.fetch_add(1, Ordering::Release);
+}
+
+/// Of all nodes: what comes after it sees all changes that it counts.
+pub(super) fn version() -> u64 {
+    // Acquire: pairs with the Release in `change`.
+    VERSION.0.load(Ordering::Acquire)
+}
+
+/// Takes bytes and arrays of what the thread keeps of a node, if it has that.
+#[inline(always)]
+pub(super) fn draw(number: u32, bytes: u64, arrays: u64) -> bool {
+    // Relaxed: who was told of a change sees it.
+    OWN.get().is_some_and(|own| own.draw(number, VERSION.0.load(Ordering::Relaxed), bytes, arrays))
+}
+
+/// Whether the thread keeps an array of a node.
+#[inline(always)]
+pub(super) fn has_array(number: u32) -> bool {
+    // Relaxed: as above.
+    OWN.get().is_some_and(|own| own.has_array(number, VERSION.0.load(Ordering::Relaxed)))
+}
+
+/// Keeps bytes and arrays of a node that were freed, or asks whether to begin with this node.
+#[inline(always)]
+pub(super) fn keep(number: u32, bytes: u64, arrays: u64, anew: fn(&Allowance, u32, u64, u64) -> bool) -> bool {
+    OWN.get().is_some_and(|own| {
+        // Relaxed: as above.
+        own.keep(number, VERSION.0.load(Ordering::Relaxed), bytes, arrays) || anew(own, number, bytes, arrays)
+    })
+}
+
+/// Takes what the first thread from `next` on keeps of nodes that `is_asked`, and gives it to `credit` before anybody
+/// else asks for it.
+pub(super) fn recall_next<R>(
+    next: &mut usize,
+    is_asked: impl Fn(u32) -> bool,
+    credit: impl FnOnce(Settlement) -> R,
+) -> Option<R> {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = all.iter().skip(*next).inspect(|_| *next += 1).find(|one| one.has_of().is_some_and(&is_asked))?;
+    let is_own = OWN.get().is_some_and(|own| std::ptr::eq(own, *one));
+    Some(credit(if is_own { one.hand_over() } else { one.recall() }))
+}
