@@ -48,11 +48,18 @@ fn what_an_idle_thread_keeps_refuses_nobody() {
         let guest = house.new_sub_manager().expect("it is open");
         guest.set_budget(Budget::new().max_bytes(1000)).expect("it is open");
         tenant.set_budget(Budget::new().max_arrays(3)).expect("it is open");
-        let first = || {
+        let first = &|| {
             come_and_go(&tenant, 3, 10);
             come_and_go(&guest, 5, 200);
             come_and_go(&guest, 5, 200);
         };
+        // A move asks once, and looks for nothing.
+        let other = base(&Device::Cpu);
+        let moved = zeros(&other, 1000).expect("memory");
+        beside_idle(first, || {
+            moved.attach(&house).expect("as much as there may be");
+            moved.close();
+        });
         beside_idle(first, || {
             assert_eq!(figures(&guest)[0], (0, 0), "they are closed");
             assert!(house.can_fit(1000), "and nobody waits for the thread that keeps them");
