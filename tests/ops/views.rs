@@ -273,6 +273,7 @@ fn views_out_of_range_are_errors() {
         assert!(matches!(error(a.squeeze(D::Minus(0))), Error::DimOutOfRange { op: "squeeze", .. }));
         assert!(matches!(error(a.unsqueeze(D::Minus(0))), Error::DimOutOfRange { op: "unsqueeze", .. }));
         assert!(matches!(error(a.sum(D::Minus(0))), Error::DimOutOfRange { op: "sum", .. }));
+        assert!(matches!(error(a.permute((D::Minus(0), 0))), Error::DimOutOfRange { op: "permute", dim: 2, .. }));
         assert!(matches!(
             error(a.narrow(1, 2, 2)),
             Error::Narrow { op: "narrow", axis: 1, start: 2, len: 2, dim: 3, .. }

@@ -60,7 +60,7 @@ pub enum Error {
     DimOutOfRange {
         /// The operation.
         op: &'static str,
-        /// The axis as given; negative ones count from the end.
+        /// The axis as given; negative ones count from the end. `D::Minus(0)` is one behind the last.
         dim: i64,
         /// Dims of the array.
         shape: Vec<usize>,

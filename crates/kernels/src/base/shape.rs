@@ -567,7 +567,7 @@ pub enum D {
     Minus1,
     /// The last but one.
     Minus2,
-    /// Counted from the end: `D::Minus(1)` is the last; `D::Minus(0)` is none.
+    /// Counted from the end: `D::Minus(1)` is the last; `D::Minus(0)` would be one behind it, which is none.
     Minus(usize),
 }
 
@@ -620,30 +620,30 @@ fn axis(signed: i64, rank: usize, shape: &Shape, op: &'static str) -> Result<usi
 }
 
 macro_rules! dim {
-    ($t:ty, |$d:ident| $e:expr) => {
+    ($t:ty, |$d:ident, $rank:ident| $e:expr) => {
         impl Dim for $t {
             #[inline]
             fn to_index(&self, shape: &Shape, op: &'static str) -> Result<usize> {
-                let $d = *self;
+                let ($d, $rank) = (*self, shape.rank());
                 axis($e, shape.rank(), shape, op)
             }
             #[inline]
             fn to_index_plus_one(&self, shape: &Shape, op: &'static str) -> Result<usize> {
-                let $d = *self;
+                let ($d, $rank) = (*self, shape.rank() + 1);
                 axis($e, shape.rank() + 1, shape, op)
             }
         }
     };
 }
-dim!(usize, |d| i64::try_from(d).unwrap_or(i64::MAX));
-dim!(i32, |d| i64::from(d));
-dim!(i64, |d| d);
-dim!(isize, |d| d as i64);
-dim!(D, |d| match d {
+dim!(usize, |d, _rank| i64::try_from(d).unwrap_or(i64::MAX));
+dim!(i32, |d, _rank| i64::from(d));
+dim!(i64, |d, _rank| d);
+dim!(isize, |d, _rank| d as i64);
+dim!(D, |d, rank| match d {
     D::Minus1 => -1,
     D::Minus2 => -2,
-    // There is no axis behind the last one: 0 is none.
-    D::Minus(0) => i64::MIN,
+    // One behind the last axis, which is none.
+    D::Minus(0) => rank as i64,
     D::Minus(n) => i64::try_from(n).map_or(i64::MIN, |n| -n),
 });
 

@@ -37,6 +37,11 @@ fn axes_count_from_either_end_and_never_twice() {
     for none in [D::Minus(0), D::Minus(5), D::Minus(usize::MAX)] {
         assert!(none.to_index(&shape, "t").is_err() && none.to_index_plus_one(&shape, "t").is_err());
     }
+    // Told of as what it would be, not as a number that nobody gave.
+    let behind = D::Minus(0).to_index(&shape, "t").expect_err("behind the last");
+    assert!(matches!(behind, Error::DimOutOfRange { dim: 3, .. }), "{behind}");
+    let behind = D::Minus(0).to_index_plus_one(&shape, "t").expect_err("behind where one more would be");
+    assert!(matches!(behind, Error::DimOutOfRange { dim: 4, .. }), "{behind}");
     assert!([0, -3].to_axes(&shape, "sum").is_err());
     assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
 }
