@@ -257,6 +257,26 @@ fn empty_and_scalar_arrays_have_views_too() {
 }
 
 #[test]
+fn where_there_is_nothing_to_merge_or_to_pick_the_result_is_the_array_as_in_candle() {
+    each(|device| {
+        let (a, h) = base(device, &[2, 3]);
+        assert!(a.flatten(1, 0).unwrap().is_same(&a) && a.flatten(1, 1).unwrap().is_same(&a));
+        assert!(a.flatten_from(1).unwrap().is_same(&a) && a.flatten_to(0).unwrap().is_same(&a));
+        let scalar = a.get(1).unwrap().get(2).unwrap();
+        assert!(scalar.get(0).unwrap().is_same(&scalar) && scalar.get(7).unwrap().is_same(&scalar));
+        // With a manager it is a view, and the array stays with its owner.
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let own = scalar.get_in(&manager, 0).unwrap();
+        assert!(!own.is_same(&scalar) && shares(&scalar, &own) && scalar.is_detached().unwrap());
+        assert_eq!((manager.array_count(), values::<f32>(&own)), (1, vec![h.at(&[1, 2])]));
+        manager.close().unwrap();
+        let closed = a.get(0).unwrap();
+        closed.close();
+        assert!(matches!(error(closed.flatten(0, 0)), Error::StaleArray(_)));
+    });
+}
+
+#[test]
 fn views_out_of_range_are_errors() {
     each(|device| {
         let (a, _) = base(device, &[2, 3]);
@@ -284,7 +304,7 @@ fn views_out_of_range_are_errors() {
         assert!(matches!(error(a.unsqueeze(4)), Error::DimOutOfRange { op: "unsqueeze", .. }));
         assert!(matches!(error(a.broadcast_as((2, 4))), Error::ShapeMismatch { op: "broadcast_as", .. }));
         assert!(matches!(error(a.broadcast_as(3)), Error::ShapeMismatch { .. }));
-        assert!(matches!(error(a.flatten(1, 0)), Error::Argument { op: "flatten", .. }));
+        assert!(matches!(error(a.flatten(1, 2)), Error::DimOutOfRange { op: "flatten", dim: 2, .. }));
         let six = a.reshape((1, 1, 1, 1, 2, 3)).unwrap();
         assert!(matches!(error(six.unsqueeze(0)), Error::RankTooLarge { op: "unsqueeze", rank: 7, .. }));
         drop(six);

@@ -15,7 +15,8 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, compose_at, enter, in_composite, pin, record},
+        compose::composite_at,
+        exec::{adopt_parts, enter, in_composite, pin, record},
         make::failed,
     },
     elementwise::unary::{copy_as, copy_of, one},
@@ -126,13 +127,14 @@ impl Proxy {
         reshaped(call, self, &seen, call.named(shape.into_shape(seen.elem_count())))
     }
 
-    /// Axes `start..=end` merged into one.
+    /// Axes `start..=end` merged into one. The array itself where `end` is not behind `start`.
     ///
     /// ```
     /// # use ndgc::{D, DType, Device, Tensor};
     /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
     /// assert_eq!(x.flatten(0, 1)?.dims(), [6, 4]);
     /// assert_eq!(x.flatten(D::Minus2, D::Minus1)?.dims(), [2, 12]);
+    /// assert!(x.flatten(1, 0)?.is_same(&x)); // there is nothing to merge
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     ///
@@ -145,8 +147,8 @@ impl Proxy {
             return self.reshape(1);
         }
         let (start, end) = (call.axis(start, &shape)?, call.axis(end, &shape)?);
-        if start > end {
-            return Err(Error::argument(call, "axes", format!("{start} to {end}"), "in ascending order"));
+        if start >= end {
+            return check::same(call, self);
         }
         let dims = shape.dims();
         let merged = dims[start..=end].iter().product();
@@ -277,7 +279,7 @@ impl Proxy {
         )
     }
 
-    /// One index of the first axis, which is removed.
+    /// One index of the first axis, which is removed. The array itself if it has no axis.
     ///
     /// ```
     /// # use ndgc::{Device, Error, Tensor};
@@ -291,6 +293,9 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; as [`Proxy::get_on_dim`].
     #[track_caller]
     pub fn get(&self, index: usize) -> Result<Proxy> {
+        if self.rank() == 0 {
+            return check::same(Call::here("get"), self);
+        }
         self.get_on_dim(0, index)
     }
 
@@ -344,7 +349,10 @@ impl Proxy {
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
     pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
-        compose_at(Call::here("get"), manager, &mut || self.get(index))
+        composite_at(Call::here("get"), manager, &mut || {
+            // What has no axis is its own only element, which stays with its owner.
+            if self.rank() == 0 { self.reshape(()) } else { self.get(index) }
+        })
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
