@@ -23,6 +23,8 @@ enum Fault {
     Error,
     Panic,
     Memory,
+    /// A panic of the worker of this rank as it is told so.
+    Rank,
 }
 
 /// `x w + b` of two columns, trained by descent with momentum on squared errors.
@@ -127,6 +129,13 @@ impl ParallelModel for Toy {
 
     fn set_iteration(&mut self, iteration: u64) {
         self.steps = iteration;
+    }
+
+    fn set_rank(&mut self, rank: usize) {
+        let fault = *self.fault.lock().unwrap();
+        if fault == Some((rank, Fault::Rank)) {
+            panic!("a rank of no luck");
+        }
     }
 
     fn set_workspace_mode(&mut self, _mode: &()) -> Result<()> {
@@ -402,6 +411,58 @@ fn a_fault_of_a_worker_ends_fit_with_it_and_all_goes_on() {
             }
         });
     });
+}
+
+/// Broken by: calls of the user's outside of what is caught, of which the worker's thread ended.
+#[test]
+fn a_panic_of_the_users_beside_a_step_ends_fit_with_it_and_all_goes_on() {
+    quietly(|| {
+        both(|| {
+            for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+                for rank in 0..3 {
+                    let toy = Toy::new(0.);
+                    let faults = Arc::clone(&toy.fault);
+                    *faults.lock().unwrap() = Some((rank, Fault::Rank));
+                    let mut wrapper = ParallelWrapper::builder(toy).workers(3).training_mode(mode).build().unwrap();
+                    let error = wrapper.fit(batches(60, 4)).unwrap_err();
+                    assert!(matches!(error, Error::Invalid { op: "ParallelWrapper", .. }), "{error}");
+                    assert!(error.to_string().contains("a rank of no luck"), "{error}");
+                    assert!(wrapper.model().numbers().iter().all(|x| x.is_finite()), "the model can be used");
+                    *faults.lock().unwrap() = None;
+                    wrapper.fit(batches(60, 4)).unwrap();
+                    assert_equal(&wrapper);
+                }
+            }
+            let wrapper = ParallelWrapper::builder(Toy::new(0.)).communicator(Box::new(Rude));
+            let mut wrapper = wrapper.build().unwrap();
+            for _ in 0..2 {
+                let error = wrapper.fit(batches(60, 4)).unwrap_err().to_string();
+                assert!(error.contains("a sum of no luck"), "{error}");
+            }
+            assert!(wrapper.into_model().unwrap().numbers().iter().all(|x| x.is_finite()));
+        });
+    });
+}
+
+/// Neither adds up nor can be told to end.
+struct Rude;
+
+impl Communicator for Rude {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn all_reduce(&mut self, _arrays: &[Tensor], _scale: f64) -> Result<()> {
+        Err(Error::msg("a sum of no luck"))
+    }
+
+    fn abort(&mut self, _why: &str) {
+        panic!("an abort of no luck");
+    }
 }
 
 #[test]

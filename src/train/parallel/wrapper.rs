@@ -537,44 +537,63 @@ fn reduce(communicator: &mut dyn Communicator, arrays: &[Tensor], scale: f64) ->
     called_at(Location::caller(), || communicator.all_reduce(arrays, scale))
 }
 
+/// What of the user's may panic with nobody to tell: nothing then.
+fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(text_of).ok()
+}
+
 impl<M: ParallelModel> Worker<M> {
     fn work(&self, jobs: &Receiver<Job>) {
         let mut joined: Option<Joined> = None;
         for job in jobs {
-            let job = match job {
-                Job::Begin(communicator, steps) => {
-                    lock(&self.model).set_rank(communicator.rank());
-                    joined = Some(Joined { communicator, steps, made: 0 });
-                    continue;
-                }
-                Job::End => {
-                    if let Some(group) = &mut joined
-                        && self.shared.has_failed()
-                    {
-                        // Processes beside this one may wait for a step that does not come.
-                        group.communicator.abort("the training was broken off");
-                    }
-                    // The caller is there until it has got this.
-                    let _ = self.done.send(joined.take().map(|group| group.communicator));
-                    continue;
-                }
-                job => job,
-            };
-            let Some(group) = &mut joined else { continue };
-            if self.shared.has_failed() {
-                continue;
-            }
-            let done = catch_unwind(AssertUnwindSafe(|| self.run(job, group)));
+            let ends = matches!(job, Job::End);
+            // Models, communicators, batches and errors are the user's: each call of theirs may panic, and each drop.
+            let done = catch_unwind(AssertUnwindSafe(|| self.take(job, &mut joined)));
             let done = done.unwrap_or_else(|panic| {
                 Err(Error::invalid("ParallelWrapper", format!("worker {} panicked: {}", self.rank, text_of(panic))))
             });
             if let Err(error) = done {
-                let why = error.to_string();
-                lock(&self.shared.failure).get_or_insert(error);
-                self.shared.set_failed(true);
-                group.communicator.abort(&why);
+                self.fail(error, joined.as_mut());
+            }
+            if ends {
+                // The caller is there until it has got this.
+                let _ = self.done.send(joined.take().map(|group| group.communicator));
             }
         }
+    }
+
+    /// Does what it is told, if nothing has failed.
+    fn take(&self, job: Job, joined: &mut Option<Joined>) -> Result<()> {
+        let failed = self.shared.has_failed();
+        match job {
+            Job::Begin(communicator, steps) => {
+                let group = joined.insert(Joined { communicator, steps, made: 0 });
+                lock(&self.model).set_rank(group.communicator.rank());
+            }
+            Job::End => {
+                if failed && let Some(group) = joined {
+                    // Processes beside this one may wait for a step that does not come.
+                    group.communicator.abort("the training was broken off");
+                }
+            }
+            job => {
+                if !failed && let Some(group) = joined {
+                    self.run(job, group)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the first error, and ends the calls of the others.
+    fn fail(&self, error: Error, group: Option<&mut Joined>) {
+        let why = quietly(|| error.to_string()).unwrap_or_default();
+        let mut first = lock(&self.shared.failure);
+        let late = if first.is_none() { first.replace(error) } else { Some(error) };
+        drop(first);
+        self.shared.set_failed(true);
+        quietly(|| drop(late));
+        quietly(|| group.map(|group| group.communicator.abort(&why)));
     }
 
     fn run(&self, job: Job, group: &mut Joined) -> Result<()> {
