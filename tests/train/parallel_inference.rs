@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -368,6 +368,63 @@ fn settings_that_cannot_be_are_refused() {
         let builder = || ParallelInference::builder(double);
         for wrong in [builder().workers(0), builder().batch_limit(0), builder().queue_limit(0)] {
             assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
+        }
+    });
+}
+
+/// A model that ends who asks it: with its first answer, or as it ends itself, behind its last.
+struct Ends {
+    at_once: bool,
+    asks: Arc<Mutex<Weak<ParallelInference>>>,
+    /// Kept until nobody else has it.
+    kept: Mutex<Option<Arc<ParallelInference>>>,
+    let_go: Mutex<mpsc::Receiver<()>>,
+    ended: mpsc::Sender<bool>,
+}
+
+impl Model for Ends {
+    fn output(&self, input: &Tensor) -> Result<Tensor> {
+        let asks = self.asks.lock().unwrap().upgrade().unwrap();
+        if self.at_once {
+            asks.shutdown();
+        } else {
+            asks.update_model(double);
+            *self.kept.lock().unwrap() = Some(asks);
+        }
+        double(input)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let Some(kept) = self.kept.lock().unwrap().take() else { return };
+        self.let_go.lock().unwrap().recv().unwrap();
+        let last = Arc::into_inner(kept);
+        let is_last = last.is_some();
+        let done = catch_unwind(AssertUnwindSafe(|| drop(last)));
+        self.ended.send(is_last && done.is_ok()).unwrap();
+    }
+}
+
+/// Broken by: a worker that waits for the end of its own thread.
+#[test]
+fn a_model_may_end_who_asks_it() {
+    both(|| {
+        for at_once in [true, false] {
+            let (go, let_go) = mpsc::channel();
+            let (ended, ends) = mpsc::channel();
+            let asks = Arc::new(Mutex::new(Weak::new()));
+            let (kept, let_go) = (Mutex::new(None), Mutex::new(let_go));
+            let model = Ends { at_once, asks: Arc::clone(&asks), kept, let_go, ended };
+            let inference = Arc::new(ParallelInference::builder(model).workers(2).build().unwrap());
+            *asks.lock().unwrap() = Arc::downgrade(&inference);
+            assert_eq!(inference.output(&rows(1, 2, 1.)).unwrap().to_vec::<f64>().unwrap(), [2.; 2]);
+            assert_eq!(inference.output(&rows(1, 2, 1.)).is_err(), at_once);
+            drop(inference);
+            if !at_once {
+                go.send(()).unwrap();
+                assert!(ends.recv_timeout(Duration::from_secs(60)).unwrap(), "the last drop, without a panic");
+            }
         }
     });
 }

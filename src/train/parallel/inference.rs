@@ -256,7 +256,8 @@ impl ParallelInference {
         self.shared.served.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come.
+    /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come. Waits
+    /// for the workers, but within the model not for the one that runs it.
     ///
     /// ```
     /// # use ndgc::train::ParallelInference;
@@ -282,9 +283,13 @@ impl ParallelInference {
         self.shared.arrived.notify_all();
         self.shared.taken.notify_all();
         waiting.into_iter().for_each(|request| request.give(Err(closed())));
+        let this = thread::current().id();
         for worker in std::mem::take(&mut *lock(&self.workers)) {
-            // A panic of a worker's own would be a fault here; nobody waits for it any more.
-            let _ = worker.join();
+            // The model may call this, or drop what it is of: its own thread ends behind it.
+            if worker.thread().id() != this {
+                // A panic of a worker's own would be a fault here; nobody waits for it any more.
+                let _ = worker.join();
+            }
         }
     }
 }
