@@ -151,6 +151,12 @@ fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
     head.into_iter().chain(shape.iter().flat_map(|dim| dim.to_be_bytes())).chain(bytes.iter().copied()).collect()
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    std::io::Write::write_all(&mut packed, bytes).unwrap();
+    packed.finish().unwrap()
+}
+
 #[test]
 fn idx_is_read_plain_and_packed_and_faults_are_named() {
     both(|| {
@@ -158,10 +164,11 @@ fn idx_is_read_plain_and_packed_and_faults_are_named() {
         let pixels: Vec<u8> = (0..5 * 4).collect();
         let images = folder.put("images", idx(&[5, 2, 2], &pixels));
         let labels = folder.put("labels", idx(&[5], &[2, 0, 1, 2, 1]));
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        std::io::Write::write_all(&mut packed, &idx(&[5, 2, 2], &pixels)).unwrap();
-        let packed = folder.put("images.gz", packed.finish().unwrap());
-        for images in [&images, &packed] {
+        let whole = idx(&[5, 2, 2], &pixels);
+        let packed = folder.put("images.gz", gzip(&whole));
+        // As `cat` joins them, and programs that pack on several cores.
+        let members = folder.put("members.gz", [gzip(&whole[..9]), gzip(&[]), gzip(&whole[9..])].concat());
+        for images in [&images, &packed, &members] {
             let mut batches = IdxDataSetIterator::new(images, &labels, 3, 2).unwrap();
             assert_eq!(batches.num_examples(), 5);
             let first = batches.next().unwrap().unwrap();
@@ -170,12 +177,14 @@ fn idx_is_read_plain_and_packed_and_faults_are_named() {
             assert_eq!(first.labels.to_vec2::<f32>().unwrap(), [[0., 0., 1.], [1., 0., 0.]]);
             assert_eq!(batches.count(), 2);
         }
-        let whole = idx(&[5, 2, 2], &pixels);
         for end in 0..whole.len() {
             assert!(matches!(read_idx(folder.put("cut", &whole[..end])), Err(Error::File { .. })), "cut at {end}");
         }
         for (bytes, why) in [
             (idx(&[5], &[0; 6]), "there are more"),
+            (gzip(&idx(&[5], &[0; 1 << 20])), "there are more"),
+            ([gzip(&idx(&[5], &[0; 5])), gzip(&[0])].concat(), "there are more"),
+            (gzip(&idx(&[1 << 20, 1 << 20], &[0; 4])), "there are 4"),
             (idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), "announces"),
             (vec![0, 0, 9, 1, 0, 0, 0, 0], "begins with"),
             (vec![0x1f, 0x8b, 0, 0, 0], "gz"),

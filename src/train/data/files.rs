@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use flate2::bufread::GzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use ndgc::nn::encoding::one_hot;
 use ndgc::{DType, Device, Error, Result, Tensor, npy};
 
@@ -19,7 +19,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The most numbers that a file may announce.
 const COUNT_MAX: u64 = 1 << 40;
 
-/// Reads a file in IDX form, plain or gzip, of bytes: `[n]` of labels, `[n, h, w]` of images, in u8.
+/// Reads a file in IDX form, plain or gzip, of bytes: `[n]` of labels, `[n, h, w]` of images, in u8. A gzip file may
+/// have several members, one after the other. Memory follows what is there, and no more is unpacked than is announced.
 ///
 /// ```
 /// # use ndgc::train::read_idx;
@@ -43,7 +44,7 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
         let read = file.read_exact(&mut start).map_err(|error| fail(error.to_string()));
         read?;
         let all = start.as_slice().chain(file);
-        if start == GZIP { idx(GzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
+        if start == GZIP { idx(MultiGzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
     })
 }
 
