@@ -183,7 +183,16 @@ fn nothing_of_a_configuration_is_lost() {
         all.extend(normalizations().map(|normalization| base().gradient_normalization(normalization, 0.1)));
         all.extend(MODES.map(|mode| base().training_workspace_mode(mode).inference_workspace_mode(mode)));
         all.push(base().layer(Embedding::sequence(5, 2)).layer(GlobalPooling(PoolingType::Sum)));
-        all.extend([1, 1 << 31, usize::MAX].map(|steps| base().tbptt_length(steps)));
+        for size in [1, 1 << 31, usize::MAX] {
+            let kernel = Convolution2D::new(size, (size, size)).stride(size).padding(size).dilation(size);
+            let images = NetworkConfig::builder().input_type(InputType::convolutional(size, size, size));
+            all.extend([base().tbptt_length(size), base().layer(Embedding::new(size, size)), images.layer(kernel)]);
+        }
+        // Of a network that can be built.
+        let far = Convolution2D::new(2, (2, 2)).stride(usize::MAX);
+        let far = NetworkConfig::builder().input_type(InputType::convolutional(1, 4, 4)).layer(far);
+        let far = far.layer(OutputLayer::new(2, Loss::Mse));
+        assert_eq!(again(&far).build().unwrap().summary(), far.build().unwrap().summary());
         for vertex in [ElementWiseVertex::Add, ElementWiseVertex::Product, ElementWiseVertex::Average] {
             all.push(base().add_vertex("v", vertex, &["input", "input"]).add_vertex(
                 "m",
@@ -308,11 +317,7 @@ fn what_is_wrong_is_named() {
             ("/updater", json!({ "Adam": {}, "b": {} }), "`updater` is {"),
             ("/outputs", json!([1]), "`outputs.0` is 1; it must be a text"),
             ("/gradient_normalization", json!(["None"]), "a list of two"),
-            (
-                "/nodes/21/op/Layer/layer/Dense/n_out",
-                json!(1u64 << 31),
-                "`nodes.21.op.Layer.layer.Dense.n_out` is 2147",
-            ),
+            ("/nodes/21/op/Layer/layer/Dense/n_out", json!(1.5), "`nodes.21.op.Layer.layer.Dense.n_out` is 1.5"),
             ("/nodes/21/op/Layer/layer", json!({ "Conv": {} }), "`nodes.21.op.Layer.layer` is {"),
             ("/nodes/21/op/Layer/settings/dropout", json!([]), "`nodes.21.op.Layer.settings.dropout` is []"),
             ("/inputs/0/1/Convolutional", json!({ "size": 3 }), "`inputs.0.1.Convolutional.channels` is not there"),
@@ -348,7 +353,7 @@ fn damage(value: &mut Value, dice: &mut Dice) {
     let mut all = Vec::new();
     places(value, "", &mut all);
     let pointer = all[1 + dice.below(all.len() - 1)].clone();
-    let huge = json!(i32::MAX);
+    let huge = Value::from([i32::MAX as u64, u64::MAX][dice.below(2)]);
     let others = [Value::Null, json!(-1), json!(0), huge, json!(1e300), json!("x"), json!([]), json!({}), json!(true)];
     match dice.below(10) {
         i if i < others.len() => *value.pointer_mut(&pointer).unwrap() = others[i].clone(),

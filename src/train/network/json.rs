@@ -7,9 +7,6 @@
 use ndgc::{DType, Error, Result};
 use serde_json::{Map, Number, Value};
 
-/// The largest size that is read: products of a few do not overflow.
-const SIZE_MAX: u64 = i32::MAX as u64;
-
 /// A setting that is written and read.
 pub(super) trait Json: Sized {
     fn write(&self) -> Value;
@@ -255,8 +252,8 @@ impl Json for usize {
     }
 
     fn read(at: &At<'_>) -> Result<Self> {
-        let found = at.value.as_u64().filter(|&size| size <= SIZE_MAX);
-        found.map(|size| size as usize).ok_or_else(|| at.wrong("a whole number from 0 to 2^31 - 1"))
+        let found = at.value.as_u64().and_then(|size| usize::try_from(size).ok());
+        found.ok_or_else(|| at.wrong("a whole number of 0 or more"))
     }
 }
 
