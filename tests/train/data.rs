@@ -248,6 +248,11 @@ fn csv_is_read_line_by_line_and_faults_name_the_line() {
             let error = batches.collect::<Result<Vec<DataSet>>>().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("bad"), "{error}");
         }
+        for none in [(3, 3), (0, 0), (usize::MAX, 1)].map(|(from, to)| from..to) {
+            let error = CsvDataSetIterator::new(&good, CsvLabels::Columns(none.clone()), 5).unwrap_err();
+            assert!(matches!(error, Error::Argument { argument: "labels", .. }), "{error}");
+            assert!(error.to_string().contains(&format!("labels is {none:?}")), "{error}");
+        }
         assert!(
             CsvDataSetIterator::new(folder.put("bytes", [0xff, 0xfe, b'\n']), CsvLabels::None, 1)
                 .unwrap()

@@ -26,7 +26,7 @@ pub enum CsvLabels {
         /// Number of classes; the numbers are below.
         classes: usize,
     },
-    /// Columns of numbers, as they are.
+    /// Columns of numbers, as they are: one at least.
     Columns(Range<usize>),
     /// None: the labels are the features.
     None,
@@ -75,10 +75,11 @@ impl CsvDataSetIterator {
     /// Batches of `batch` rows.
     ///
     /// # Errors
-    /// [`Error::Argument`] for batches of no row; [`Error::File`] for a file that cannot be opened.
+    /// [`Error::Argument`] for batches of no row, and for labels in no column; [`Error::File`] for a file that cannot
+    /// be opened.
     #[track_caller]
     pub fn new(path: impl AsRef<Path>, labels: CsvLabels, batch: usize) -> Result<Self> {
-        called_here(check_batch(batch))?;
+        called_here(check_batch(batch).and_then(|()| check_labels(&labels)))?;
         let path = path.as_ref().to_owned();
         let file = called_here(open(&path))?;
         let (skip, delimiter, has_ids, columns) = (0, ',', false, None);
@@ -236,6 +237,16 @@ fn unquoted(cell: &str) -> Option<&str> {
         None => cell,
     };
     (!inner.contains('"')).then_some(inner)
+}
+
+fn check_labels(labels: &CsvLabels) -> Result<()> {
+    match labels {
+        CsvLabels::Columns(own) if own.is_empty() => {
+            let expected = "columns from one to a later one; CsvLabels::None is without labels";
+            Err(Error::argument("CsvDataSetIterator", "labels", format!("{own:?}"), expected))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open(path: &Path) -> Result<BufReader<File>> {
