@@ -323,7 +323,7 @@ impl RotatingCache {
             let first = count.min(max - self.offset);
             let parts =
                 [part(&all, src, dim, [0, first, self.offset])?, part(&all, src, dim, [first, count - first, 0])?];
-            (parts, (self.offset + count) % max, all.narrow(dim, 0, taken.min(max))?)
+            (parts, self.offset_after(count), all.narrow(dim, 0, taken.min(max))?)
         };
         Ok(Next { all, parts, offset, taken, seen })
     }
@@ -335,26 +335,35 @@ impl RotatingCache {
         next.seen
     }
 
+    /// Where the next position goes after so many, which are fewer than are kept.
+    fn offset_after(&self, count: usize) -> usize {
+        let left = self.max_seq_len - self.offset;
+        if count < left { self.offset + count } else { count - left }
+    }
+
     /// How many positions attention looks at after `seq_len` more, and which one is at a place of these.
     fn seen(&self, seq_len: usize) -> (usize, impl Fn(usize) -> usize) {
         let (before, max) = (self.current_seq_len, self.max_seq_len);
         let after = before.saturating_add(seq_len);
         // So many are looked at as they come, and not in the order of the block.
         let is_as_given = seq_len >= max;
-        let next = if is_as_given { 0 } else { (self.offset + seq_len) % max };
+        let next = if is_as_given { 0 } else { self.offset_after(seq_len) };
         let at = move |i: usize| match is_as_given {
             true => before + i,
             false if i < next => after - (next - i),
-            false => after - (next + max - i),
+            false => after - (max - (i - next)),
         };
         (if is_as_given { after - before } else { after.min(max) }, at)
     }
 
     /// The positions that attention looks at after `seq_len` more, in its order: that of the block, or, if they are as
-    /// many as are kept or more, that in which they come.
+    /// many as are kept or more, that in which they come. None if there is no memory for so many: it has no error to
+    /// return, as in candle; [`RotatingCache::attn_mask`] has.
     pub fn positions(&self, seq_len: usize) -> Vec<usize> {
         let (count, at) = self.seen(seq_len);
-        (0..count).map(at).collect()
+        let Ok(mut all) = heap::room("positions", count) else { return Vec::new() };
+        all.extend((0..count).map(at));
+        all
     }
 
     /// 1 (u8) where a query of the next `seq_len` positions must not look, `[queries, keys]`; none for a single query,

@@ -163,7 +163,10 @@ impl Rule {
             let like = |data: Vec<f32>, dims: (usize, usize, usize)| {
                 Tensor::from_vec(data, dims, scores.device())?.to_dtype(scores.dtype())
             };
-            let scores = match self.bias(start, queries, keys, first, &ranges, end - first) {
+            // Without heads there are no scores, for however many keys.
+            let bias =
+                if heads == 0 { (0, Vec::new()) } else { self.bias(start, queries, keys, first, &ranges, end - first) };
+            let scores = match bias {
                 (1, bias) => scores.broadcast_add(&like(bias, (1, count, end - first))?)?,
                 (0, _) => scores.clone(),
                 (_, bias) => scores.add(&like(bias, (heads, count, end - first))?)?,

@@ -136,6 +136,14 @@ fn masks_that_no_machine_has_room_for_are_refused() {
         for many in [usize::MAX, usize::MAX - 1] {
             assert!(matches!(error(ring.attn_mask(many, device)), Error::SizeOverflow { op: "attn_mask", .. }));
         }
+        // A list of positions has no error to return.
+        for many in [usize::MAX, usize::MAX - 1, 1 << 60] {
+            assert!(ring.positions(many).is_empty() && RotatingKvCache::new(0, usize::MAX).positions(many).is_empty());
+        }
+        let mut whole = RotatingCache::new(0, usize::MAX);
+        assert!(matches!(error(whole.append(&zeros(device, &[1, 2]))), Error::SizeOverflow { .. }));
+        assert!(matches!(error(whole.attn_mask(usize::MAX, device)), Error::SizeOverflow { op: "attn_mask", .. }));
+        assert_eq!(ring.positions(2), [0, 1, 2]);
     });
 }
 

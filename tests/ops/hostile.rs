@@ -2,7 +2,7 @@
 //! inside and far outside what is allowed. They answer or refuse; a panic, of the library or of an assertion in it,
 //! fails here.
 
-use ndgc::nn::attention::{AttnMask, flash_attn};
+use ndgc::nn::attention::{AttnMask, flash_attn, flash_attn_varlen_cpu};
 use ndgc::nn::ops::{pixel_shuffle, pixel_unshuffle};
 use ndgc::{D, DType, Device, Error, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
@@ -402,6 +402,12 @@ fn attention_without_scores_takes_no_memory_for_its_rows_and_heads() {
         // Nor do queries without elements, whose scores are refused before the first row.
         let (q, k) = (of([1, 1 << 58, 1, 0]), of([1, 3, 1, 0]));
         finds_no_memory(flash_attn::<f32>(&q, &k, &k, 0.5, AttnMask::None, None, None));
+        // Nor do keys that no head looks at: one of the two queries sees one less than the other.
+        let of = |dims: [usize; 3]| Tensor::zeros(dims, DType::F32, &Device::Cpu).unwrap();
+        let lengths = |count: u32| Tensor::from_slice(&[count], 1, &Device::Cpu).unwrap();
+        let (q, k, two, all) = (of([2, 0, 0]), of([u32::MAX as usize, 1, 0]), lengths(2), lengths(u32::MAX));
+        let made = flash_attn_varlen_cpu(&q, &k, &k, None, &two, &all, 0, 0, 0.5, true, None, None).unwrap();
+        assert_eq!(made.dims(), [2, 0, 0]);
     });
 }
 
