@@ -2,8 +2,8 @@
 //! tests assert (E4 to E27 of `numbered.rs`) where its answers in `evaluation.rs` do not show it.
 
 use ndgc::train::{
-    Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation, RegressionEvaluation, RegressionMetric, Roc,
-    RocBinary, RocMultiClass,
+    Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation, PrecisionRecallCurve, RegressionEvaluation,
+    RegressionMetric, Roc, RocBinary, RocCurve, RocMultiClass,
 };
 use ndgc::{DType, Device, Error, Result, SimConfig, Tensor};
 use serde_json::Value;
@@ -298,6 +298,46 @@ fn pictures_are_whole_svg() {
             assert!(!picture.contains("a<b") && !picture.contains("NaN"));
             assert!(!picture.contains(['\u{1}', '\u{fffe}', '\u{ffff}']), "XML has no such characters");
         }
+    });
+}
+
+/// The points of the line of a picture.
+fn line_of(picture: &str) -> Vec<[f64; 2]> {
+    let (_, line) = picture.split_once("<polyline points=\"").unwrap();
+    let numbers = line.split_once('"').unwrap().0.split([' ', ',']).map(|number| number.parse().unwrap());
+    numbers.collect::<Vec<f64>>().chunks(2).map(|point| [point[0], point[1]]).collect()
+}
+
+/// Broken by: a number of points without end, each of them in the picture.
+#[test]
+fn pictures_of_curves_have_the_points_that_are_seen() {
+    both(|| {
+        let n = 1_000_000;
+        let part = |i: usize| i as f64 / n as f64;
+        let thresholds = vec![0.; n + 1];
+        // Up, to the right and up again, with a corner each; and one that falls to 0 for a single point.
+        let false_positive_rates = (0..=n).map(|i| (part(i) * 3. - 1.).clamp(0., 1.) * 0.4).chain([1.]).collect();
+        let true_positive_rates = (0..=n).map(|i| (part(i) * 2.).min(1.) * 0.7).chain([1.]).collect();
+        let roc = RocCurve { thresholds: vec![0.; n + 2], false_positive_rates, true_positive_rates, auc: 0.5 };
+        let precisions = (0..=n).map(|i| if i == n / 3 { 0. } else { 0.5 + 0.4 * part(i) }).collect();
+        let pr = PrecisionRecallCurve { thresholds, precisions, recalls: (0..=n).map(part).collect(), auprc: 0.5 };
+        let at = |x: f64, y: f64| [60. + 360. * x, 40. + 360. * (1. - y)];
+        let of_roc = [at(0., 0.), at(0., 0.7 * 2. / 3.), at(0.2, 0.7), at(0.4, 0.7), at(1., 1.)];
+        let of_pr = [at(0., 0.5), at(1. / 3., 0.), at(1., 0.9)];
+        for (picture, points) in [(roc.to_svg(), &of_roc[..]), (pr.to_svg(), &of_pr[..])] {
+            assert!(picture.len() < 200_000, "{} bytes", picture.len());
+            let line = line_of(&picture);
+            for point in points {
+                let near = |[x, y]: &[f64; 2]| (x - point[0]).abs() < 0.26 && (y - point[1]).abs() < 0.51;
+                assert!(line.iter().any(near), "{point:?}");
+            }
+            let near = |a: [f64; 2], b: [f64; 2]| (a[0] - b[0]).abs() < 0.01 && (a[1] - b[1]).abs() < 0.01;
+            assert!(near(line[0], points[0]) && near(line[line.len() - 1], points[points.len() - 1]));
+        }
+        // Of few points each is there.
+        let thirds = || vec![0., 1. / 3., 2. / 3., 1.];
+        let few = PrecisionRecallCurve { thresholds: thirds(), precisions: thirds(), recalls: thirds(), auprc: 0.5 };
+        assert_eq!(line_of(&few.to_svg()), [[60., 400.], [180., 280.], [300., 160.], [420., 40.]]);
     });
 }
 

@@ -18,7 +18,7 @@ pub struct RocCurve {
 }
 
 impl RocCurve {
-    /// The curve as a picture, in SVG.
+    /// The curve as a picture, in SVG: without points that would not be seen.
     pub fn to_svg(&self) -> String {
         let title = format!("ROC (area {:.4})", self.auc);
         let axes = ["false positive rate", "true positive rate"];
@@ -55,7 +55,7 @@ impl PrecisionRecallCurve {
         self.recalls.iter().rposition(|&x| x >= recall).unwrap_or(0)
     }
 
-    /// The curve as a picture, in SVG.
+    /// The curve as a picture, in SVG: without points that would not be seen.
     pub fn to_svg(&self) -> String {
         let title = format!("Precision and recall (area {:.4})", self.auprc);
         plot::curve(&title, ["recall", "precision"], &self.recalls, &self.precisions, None)

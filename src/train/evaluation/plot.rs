@@ -5,6 +5,30 @@ use std::fmt::Write;
 const SIDE: f64 = 360.;
 const LEFT: f64 = 60.;
 const TOP: f64 = 40.;
+/// Points that lie within so much of a pixel from left to right are in one column.
+const COLUMN: f64 = 0.25;
+
+/// What is seen of a line: of its points that lie in one column the first, the last, the lowest and the highest. Of ten
+/// million that are a few thousand.
+fn seen(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let (mut kept, mut start) = (Vec::<(f64, f64)>::new(), 0);
+    for point in points {
+        if kept.get(start).is_some_and(|first| (point.0 - first.0).abs() >= COLUMN) {
+            start = kept.len();
+        }
+        kept.push(point);
+        if kept.len() - start == 5 {
+            // One of the three between the first and the last is neither the lowest nor the highest of them.
+            let mut between = start + 1..start + 4;
+            let by_height = |a: &usize, b: &usize| kept[*a].1.total_cmp(&kept[*b].1);
+            let ends = [between.clone().min_by(by_height), between.clone().max_by(by_height)];
+            if let Some(hidden) = between.find(|&place| !ends.contains(&Some(place))) {
+                kept.remove(hidden);
+            }
+        }
+    }
+    kept
+}
 
 /// A line through points of the unit square; `diagonal` is that from one corner to the other.
 pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagonal: Option<[f64; 2]>) -> String {
@@ -28,14 +52,8 @@ pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagon
         let ((x0, y0), (x1, y1)) = (at(from, from), at(to, to));
         let _ = write!(out, "<path d=\"M{x0} {y0}L{x1} {y1}\" stroke=\"#999\" stroke-dasharray=\"4\"/>");
     }
-    let points: Vec<String> = xs
-        .iter()
-        .zip(ys)
-        .map(|(&x, &y)| {
-            let (x, y) = at(x, y);
-            format!("{x:.2},{y:.2}")
-        })
-        .collect();
+    let points = seen(xs.iter().zip(ys).map(|(&x, &y)| at(x, y)));
+    let points: Vec<String> = points.into_iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
     let _ = writeln!(
         out,
         "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f77b4\" stroke-width=\"2\"/>\
