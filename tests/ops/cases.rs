@@ -448,6 +448,16 @@ fn whole_arrays_compare_by_content_or_within_a_tolerance() {
         assert!(matches!(error(a.all_close(&odd, 1., 1.)), Error::ShapeMismatch { op: "all_close", .. }));
         let empty = Tensor::zeros((0, 2), DType::F32, device).unwrap();
         assert!(empty.content_equals(&empty).unwrap() && empty.all_close(&empty, 0., 0.).unwrap());
+        // Integers that f64 does not tell apart.
+        let whole = |all: [i64; 2]| Tensor::new(all, device).unwrap();
+        let far = whole([i64::MAX, -(1 << 53) - 1]);
+        assert!(far.all_close(&far, 0., 0.).unwrap());
+        for near in [[i64::MAX - 1, -(1 << 53) - 1], [i64::MAX, -(1 << 53)]].map(whole) {
+            assert!(!far.all_close(&near, 0., 0.5).unwrap() && far.all_close(&near, 0., 1.).unwrap());
+        }
+        let largest = Tensor::new([u64::MAX, u64::MAX - 1], device).unwrap();
+        assert!(!largest.all_close(&Tensor::new([u64::MAX; 2], device).unwrap(), 0., 0.).unwrap());
+        assert!(!largest.all_close(&whole([-1, -2]), 0., 1.).unwrap() && largest.all_close(&far, 2., 0.).is_ok());
     });
 }
 

@@ -388,6 +388,9 @@ fn points_and_hot_rows() {
         assert!(matches!(error(ids.one_hot(2)), Error::IndexOutOfRange { op: "one_hot", index: 2, dim: 2, .. }));
         let scalar = Tensor::new(1u32, device).unwrap();
         assert_eq!(values::<u8>(&scalar.one_hot(2).unwrap()), [0, 1]);
+        let far = Tensor::new([u64::MAX, 1], device).unwrap();
+        assert!(matches!(error(far.one_hot(3)), Error::IndexOutOfRange { op: "one_hot", index: i64::MAX, dim: 3, .. }));
+        assert_eq!(values::<u8>(&Tensor::new([2u64], device).unwrap().one_hot(3).unwrap()), [0, 0, 1]);
     });
 }
 

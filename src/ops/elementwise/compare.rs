@@ -24,6 +24,20 @@ use crate::ops::{
     index::select::readable,
 };
 
+/// Integers one after the other, each as it is.
+type Whole = Box<dyn Iterator<Item = i128>>;
+
+fn whole(call: Call, x: &Proxy) -> Result<Whole> {
+    let read = || -> Result<Whole> {
+        let own = x.aside()?;
+        if own.dtype() == DType::U64 {
+            return Ok(Box::new(own.to_vec::<u64>()?.into_iter().map(i128::from)));
+        }
+        Ok(Box::new(own.to_dtype(DType::I64)?.to_vec::<i64>()?.into_iter().map(i128::from)))
+    };
+    read().map_err(|error| error.of(call))
+}
+
 fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [a, b])?;
@@ -189,7 +203,7 @@ impl Proxy {
     }
 
     /// Whether every element differs by at most `atol + rtol * |other|`. NaN is close to NaN alone, and an infinite
-    /// number to itself alone.
+    /// number to itself alone. Differences of integers are exact, those with floats are of f64.
     ///
     /// # Errors
     /// As [`Proxy::sub`].
@@ -198,6 +212,12 @@ impl Proxy {
         let call = Call::here("all_close");
         check::open(call, &[self, other])?;
         check::same_shape(call, self.shape(), other.shape(), "all_close compares equal shapes")?;
+        let wide = |x: &Proxy| matches!(x.dtype(), DType::I64 | DType::U64);
+        if (wide(self) || wide(other)) && !self.dtype().is_float() && !other.dtype().is_float() {
+            // f64 has not all of these.
+            let near = |x: i128, y: i128| x.abs_diff(y) as f64 <= atol + rtol * y.unsigned_abs() as f64;
+            return Ok(whole(call, self)?.zip(whole(call, other)?).all(|(x, y)| x == y || near(x, y)));
+        }
         let read = |x: &Proxy| x.aside().and_then(|x| x.to_dtype(DType::F64)?.to_vec::<f64>());
         let values = |x: &Proxy| read(x).map_err(|error| error.of(call));
         let pairs = values(self)?.into_iter().zip(values(other)?);

@@ -32,7 +32,12 @@ fn ids_of(ids: &Proxy, op: &'static str) -> Result<(Shape, Vec<i64>)> {
     if !dtype.is_int() {
         return Err(Error::unsupported_dtype(op, dtype, "integers"));
     }
-    ids.to_dtype(DType::I64)?.elements(op)
+    let (shape, mut read) = ids.to_dtype(DType::I64)?.elements::<i64>(op)?;
+    if dtype == DType::U64 {
+        // From 2^63 on, which is less than 0 here, and as far beyond any axis.
+        read.iter_mut().filter(|id| **id < 0).for_each(|id| *id = i64::MAX);
+    }
+    Ok((shape, read))
 }
 
 fn inside(op: &'static str, index: i64, dim: usize) -> Result<usize> {
