@@ -1,7 +1,7 @@
 //! Losses: a scalar from predictions and targets, and nothing else left with their owner.
 
 use crate::base::call::Call;
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 
 /// The mean over rows of `-log softmax(logits)[label]`: `[rows, classes]` and `[rows]` to a scalar.
 ///
@@ -52,7 +52,8 @@ pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Res
     })
 }
 
-/// The mean of `d^2 / 2` where the difference is at most `delta`, else of `delta (|d| - delta / 2)`.
+/// The mean of `d^2 / 2` where the difference is at most `delta`, which may be infinite, else of
+/// `delta (|d| - delta / 2)`.
 ///
 /// # Errors
 /// [`Error::Argument`] for a `delta` that is negative or NaN; as [`Tensor::sub`].
@@ -60,6 +61,11 @@ pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Res
 pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
     predictions.compose("huber", || {
         let difference = predictions.sub(targets)?;
+        // Nothing is further; and an infinite slope that is not taken would be NaN in the gradient.
+        let largest = if difference.dtype() == DType::F64 { f64::MAX } else { f32::MAX.into() };
+        if delta > largest {
+            return difference.sqr()?.affine(0.5, 0.0)?.mean_all();
+        }
         let size = difference.abs()?;
         let near = size.le(&size.full_like(delta)?)?;
         // Of what is near alone: the gradient of the square of an infinity is NaN, also where it is not taken.

@@ -153,6 +153,14 @@ fn losses_of_extremes_have_values_and_gradients() {
         assert_eq!(values::<f64>(huber.backward().unwrap().get(&x).unwrap()), [0.25, -0.25, 0.125, 0.]);
         let refused = loss::huber(&x, &f64s(device, &[0.; 4], 4), -1.);
         assert!(matches!(error(refused), Error::Argument { op: "huber", .. }));
+        // Without a limit, or with one beyond all numbers of the dtype, the squares alone.
+        for (dtype, delta) in [(DType::F64, f64::INFINITY), (DType::F32, f64::INFINITY), (DType::F32, 1e39)] {
+            let x = Var::from_tensor(&f64s(device, &[4., -0.5, 0., 0.], 4).to_dtype(dtype).unwrap()).unwrap();
+            let huber = loss::huber(&x, &x.zeros_like().unwrap(), delta).unwrap();
+            assert_eq!(number(&huber), (8. + 0.125) / 4.);
+            let slopes = huber.backward().unwrap().get(&x).unwrap().to_dtype(DType::F64).unwrap();
+            assert_eq!(values::<f64>(&slopes), [1., -0.125, 0., 0.]);
+        }
 
         // log(1 + e^-15), whichever side is the right one.
         let want = (-15f64).exp().ln_1p();

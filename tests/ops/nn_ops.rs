@@ -218,6 +218,10 @@ fn products_match_loops() {
             (0..3).map(|c| (a.at(&[i[0], c]) - b.at(&[c, i[1]])).powi(2)).sum::<f64>().sqrt()
         });
         assert_same("cdist", &x.cdist(&y.t().unwrap(), 2.).unwrap(), &far);
+        let nowhere = |n: usize| Tensor::zeros((n, 0), DType::F64, device).unwrap();
+        for p in [0., 1., 2., f64::INFINITY] {
+            assert_eq!(nowhere(2).cdist(&nowhere(3), p).unwrap().to_vec2::<f64>().unwrap(), [[0.; 3]; 2]);
+        }
         assert!(matches!(error(x.dot(&y)), Error::ShapeMismatch { op: "dot", .. }));
         assert!(matches!(error(x.mv(&x)), Error::ShapeMismatch { op: "mv", .. }));
         assert!(matches!(

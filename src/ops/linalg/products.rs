@@ -121,6 +121,8 @@ impl Proxy {
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates"));
             }
+            // Points without coordinates are in one place: sums of nothing are 0, and there is no largest of nothing.
+            let p = if p == f64::INFINITY && a.dim(D::Minus1)? == 0 { 1.0 } else { p };
             self.unsqueeze(a.rank() - 1)?.broadcast_sub(&rhs.unsqueeze(b.rank() - 2)?)?.ext_norm_dim(p, D::Minus1)
         })
     }
