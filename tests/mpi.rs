@@ -15,7 +15,7 @@ const PART: &str = "NDGC_TEST_RANK";
 
 /// What a part is called, and what each of its processes does.
 type Part = fn(&mut Mpi) -> String;
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
     ("sums", sums),
     ("bits", bits),
     ("pieces", pieces),
@@ -26,6 +26,7 @@ const PARTS: [(&str, Part); 11] = [
     ("dtype", dtype),
     ("train", train),
     ("iterator", iterator),
+    ("uneven", uneven),
     ("kill", kill),
 ];
 
@@ -311,6 +312,29 @@ fn a_rank_without_data_ends_all() {
             let why = format!("all_reduce: rank {rank} cannot go on: rank 2 failed: the training was broken off;");
             let own = if rank == 2 { "no more data;a panic;".to_owned() } else { why.repeat(2) };
             assert_eq!(*text, own, "{ranks:?}");
+        }
+    }
+}
+
+/// A rank with half as many batches as the others.
+fn uneven(mpi: &mut Mpi) -> String {
+    let mut text = String::new();
+    for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+        let mut wrapper = wrapper(mpi, mode);
+        let (own, count) = (examples(1), if mpi.rank() == 2 { 3 } else { 6 });
+        let fit = wrapper.fit(FnDataIterator::new(move |at| Ok((at < count).then(|| own.clone()))));
+        text += &said(fit);
+        text += ";";
+    }
+    text
+}
+
+#[test]
+fn a_rank_with_fewer_batches_is_named_by_all() {
+    for ranks in answers("uneven", 4) {
+        for (rank, text) in ranks.iter().enumerate() {
+            let why = "rank 2 is at the end of its batches, and others are not; give all ranks as many";
+            assert_eq!(*text, format!("all_reduce: rank {rank} cannot go on: {why};").repeat(2), "{ranks:?}");
         }
     }
 }

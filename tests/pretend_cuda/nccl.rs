@@ -205,6 +205,13 @@ fn a_rank_that_fails_or_ends_is_named_to_the_others() {
         });
         assert!(said[0].contains("rank 1") && said[0].contains("its thread ended"), "{said:?}");
 
+        // As it is at the end of its batches, where the other one has more.
+        let said = joined(|mut gpus, device| match gpus.rank() {
+            0 => text(gpus.end()),
+            _ => text(gpus.all_reduce(&[counting(4, DType::F32, device)], 1.)),
+        });
+        assert!(said.iter().all(|said| said.contains("rank 0 is at the end of its batches")), "{said:?}");
+
         // The library fails on one of them, when both have agreed.
         pretend.fail(Some("ncclAllReduce"), 1, 2);
         let mut said = joined(|mut gpus, device| text(gpus.all_reduce(&[counting(4, DType::F32, device)], 1.)));

@@ -559,6 +559,35 @@ fn a_communicator_of_the_users_joins_wrappers() {
     });
 }
 
+/// Broken by: a rank that waits for a sum with one that has no batch for it.
+#[test]
+fn a_rank_with_fewer_batches_is_named_by_all() {
+    both(|| {
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let ranks: Vec<_> = ThreadCommunicator::group(3)
+                .unwrap()
+                .into_iter()
+                .enumerate()
+                .map(|(rank, own)| {
+                    thread::spawn(move || {
+                        let wrapper = ParallelWrapper::builder(Toy::new(0.)).communicator(Box::new(own));
+                        let mut wrapper = wrapper.training_mode(mode).build().unwrap();
+                        wrapper.fit(batches(24, 4)).unwrap();
+                        let error = wrapper.fit(batches(if rank == 1 { 12 } else { 24 }, 4)).unwrap_err();
+                        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+                        assert!(wrapper.into_model().unwrap().numbers().iter().all(|x| x.is_finite()));
+                        error.to_string()
+                    })
+                })
+                .collect();
+            for (rank, error) in ranks.into_iter().map(|rank| rank.join().unwrap()).enumerate() {
+                let why = format!("rank {rank} cannot go on: rank 1 is at the end of its batches, and others are not");
+                assert!(error.contains(&why), "{mode:?}: {error}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_rank_that_ends_or_aborts_ends_the_others() {
     both(|| {

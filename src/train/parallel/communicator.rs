@@ -37,6 +37,16 @@ pub trait Communicator: Send {
     /// Then nothing is said of the numbers.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()>;
 
+    /// This rank is at the end of its batches: once in each pass over the data. Waits until all ranks are. Does nothing
+    /// unless a communicator says what.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on all ranks, which names this one, if others ask for a sum instead: they have more batches,
+    /// and would wait for ever, or add up what belongs to different steps. As [`Communicator::all_reduce`].
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Ends the calls of all other ranks with an error that says why, those to come too.
     fn abort(&mut self, why: &str);
 }
@@ -139,6 +149,17 @@ impl ThreadCommunicator {
             _ => Ok(Arc::clone(&meeting.complete)),
         }
     }
+
+    /// Whether all brought the same. All ranks see it, and none goes on if they did not.
+    fn agree(&mut self, all: &[Brought]) -> Result<()> {
+        if all.iter().all(|(_, other)| *other == all[0].1) {
+            return Ok(());
+        }
+        let ended = all.iter().position(|(_, other)| *other == ENDED);
+        let why = ended.map_or_else(|| DIFFERENT.to_owned(), |rank| format!("rank {rank} {AT_END}"));
+        self.abort(&why);
+        Err(cannot_go_on(self.rank, &why))
+    }
 }
 
 impl Communicator for ThreadCommunicator {
@@ -153,11 +174,7 @@ impl Communicator for ThreadCommunicator {
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         let size = self.group.size;
         let all = self.meet((arrays.to_vec(), fingerprint(arrays, scale)))?;
-        // All ranks see the same, and none goes on.
-        if all.iter().any(|(_, other)| *other != all[0].1) {
-            self.abort(DIFFERENT);
-            return Err(cannot_go_on(self.rank, DIFFERENT));
-        }
+        self.agree(&all)?;
         let mine = (0..arrays.len()).zip(shares(arrays, size)).filter(|(_, rank)| *rank == self.rank);
         let mine = mine.map(|(place, _)| place).collect::<Vec<_>>();
         // What is written is this thread's until the owner changes it again: one barrier each way, not one an array.
@@ -172,6 +189,11 @@ impl Communicator for ThreadCommunicator {
         let end = self.meet((Vec::new(), 0))?;
         drop(end);
         Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let all = self.meet((Vec::new(), ENDED))?;
+        self.agree(&all)
     }
 
     fn abort(&mut self, why: &str) {
@@ -233,6 +255,12 @@ fn shares(arrays: &[Tensor], ranks: usize) -> Vec<usize> {
 
 /// Why ranks cannot add up.
 pub(super) const DIFFERENT: &str = "the ranks brought arrays of different sizes or dtypes, or different factors";
+
+/// What a rank says of another one that has fewer batches.
+pub(super) const AT_END: &str = "is at the end of its batches, and others are not; give all ranks as many";
+
+/// What ranks bring to [`Communicator::end`] in place of a fingerprint.
+pub(super) const ENDED: u64 = u64::MAX;
 
 /// What must be equal on all ranks that add up: the same for the same sizes, dtypes and factor alone (FNV-1a, by 8
 /// bytes).

@@ -16,7 +16,7 @@ use ::mpi::traits::Equivalence;
 use ndgc::{DType, Error, Result, Tensor};
 
 use super::super::place::called_here;
-use super::communicator::{Communicator, DIFFERENT, OP, cannot_go_on, fingerprint};
+use super::communicator::{AT_END, Communicator, DIFFERENT, ENDED, OP, cannot_go_on, fingerprint};
 
 /// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
 /// library takes room for what it is given.
@@ -136,10 +136,12 @@ pub struct MpiCommunicator {
     doubles: ReduceBuffer<f64>,
 }
 
-/// What a rank says before each sum.
+/// What a rank says before each sum, and at its end.
 enum Coming<'a> {
     /// With arrays of these sizes.
     Sum(u64),
+    /// At the end of its batches.
+    Ended,
     Left,
     Failed(&'a str),
 }
@@ -147,16 +149,18 @@ enum Coming<'a> {
 impl MpiCommunicator {
     /// Tells the others how it stands here, and hears how it stands there. An error is one on all ranks, for good.
     fn meet(&mut self, own: &Coming<'_>) -> Result<()> {
-        // The greatest word is heard: failures before leavings, of those the lowest rank's.
-        let place = (self.size - self.rank) as u64;
+        // The greatest word is heard: failures before leavings before ends, of those the lowest rank's.
+        let (place, ranks) = ((self.size - self.rank) as u64, self.size as u64);
         let (word, sizes, text) = match own {
             Coming::Sum(sizes) => (0, *sizes, String::new()),
-            Coming::Left => (place, 0, "is gone before the others".to_owned()),
-            Coming::Failed(why) => (self.size as u64 + place, 0, format!("failed: {why}")),
+            Coming::Ended => (place, ENDED, AT_END.to_owned()),
+            Coming::Left => (ranks + place, 0, "is gone before the others".to_owned()),
+            Coming::Failed(why) => (2 * ranks + place, 0, format!("failed: {why}")),
         };
         let world = SimpleCommunicator::world();
         let [word, sizes, others] = greatest(&world, [word, sizes, !sizes]);
-        let why = if word > 0 {
+        let all_ended = [sizes, !others] == [ENDED; 2];
+        let why = if word > 0 && !all_ended {
             let rank = self.size - 1 - (word - 1) as usize % self.size;
             format!("rank {rank} {}", broadcast_text(&world, rank, text))
         } else if sizes != !others {
@@ -244,6 +248,13 @@ impl Communicator for MpiCommunicator {
         self.singles.sum(self.size, |single| (f64::from(single) * scale) as f32);
         self.doubles.sum(self.size, |double| double * scale);
         self.unload(arrays)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if let Some(why) = &self.ended {
+            return Err(self.cannot(why));
+        }
+        self.meet(&Coming::Ended)
     }
 
     fn abort(&mut self, why: &str) {

@@ -189,6 +189,17 @@ impl Communicator for NcclCommunicator {
         summed
     }
 
+    fn end(&mut self) -> Result<()> {
+        if let Some(why) = &self.ended {
+            return Err(Error::invalid(OP, why));
+        }
+        let ended = self.control.end();
+        if let Err(error) = &ended {
+            self.abort(&error.to_string());
+        }
+        ended
+    }
+
     fn abort(&mut self, why: &str) {
         if self.ended.is_none() {
             self.ended = Some(why.to_owned());

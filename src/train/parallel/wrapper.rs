@@ -111,7 +111,9 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     }
 
     /// Joins this process' one worker with those of others, instead of threads with each other. All ranks are given as
-    /// many batches, and begin with the same parameters: with the same seed, or a checkpoint.
+    /// many batches, and begin with the same parameters: with the same seed, or a checkpoint. Where one is at the end of
+    /// its batches and others ask it for a sum, [`ParallelWrapper::fit`] ends on all ranks with an error that names it
+    /// ([`Communicator::end`]).
     #[must_use]
     pub fn communicator(mut self, communicator: Box<dyn Communicator>) -> Self {
         self.communicator = Some(Remote(communicator));
@@ -255,6 +257,15 @@ struct Joined {
     steps: u64,
     /// Steps of its own that this worker made since.
     made: u64,
+    /// Whether it said that it is at the end of its batches.
+    ended: bool,
+}
+
+impl Joined {
+    /// Says that this worker is at the end of its batches, once, and hears whether all are.
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.ended, true) { Ok(()) } else { self.communicator.end() }
+    }
 }
 
 struct WrapperShared {
@@ -567,15 +578,15 @@ impl<M: ParallelModel> Worker<M> {
         let failed = self.shared.has_failed();
         match job {
             Job::Begin(communicator, steps) => {
-                let group = joined.insert(Joined { communicator, steps, made: 0 });
+                let group = joined.insert(Joined { communicator, steps, made: 0, ended: false });
                 lock(&self.model).set_rank(group.communicator.rank());
             }
-            Job::End => {
-                if failed && let Some(group) = joined {
-                    // Processes beside this one may wait for a step that does not come.
-                    group.communicator.abort("the training was broken off");
-                }
-            }
+            Job::End => match joined {
+                // Processes beside this one may wait for a step that does not come.
+                Some(group) if failed => group.communicator.abort("the training was broken off"),
+                Some(group) => group.end()?,
+                None => {}
+            },
             job => {
                 if !failed && let Some(group) = joined {
                     self.run(job, group)?;
@@ -614,7 +625,13 @@ impl<M: ParallelModel> Worker<M> {
                 self.share(&mut model, &batch, counts, &mut *group.communicator)?;
                 false
             }
-            Job::Average => true,
+            Job::Average => {
+                // Of shared gradients it is behind the last step: others may have another one.
+                if self.shared.settings.mode == TrainingMode::SharedGradients {
+                    group.end()?;
+                }
+                true
+            }
             Job::Begin(..) | Job::End => false,
         };
         if average { self.average(&mut model, group) } else { Ok(()) }
