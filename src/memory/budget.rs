@@ -544,9 +544,9 @@ pub(crate) fn count_refusal(refusal: &OverBudget) {
     node(refusal.node).refused.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether an array more passes a soft limit on arrays, and did not when this was asked last.
+/// Whether so many arrays more pass a soft limit on arrays, and it was not passed when this was asked last.
 #[inline]
-pub(crate) fn passes_soft_arrays(number: u32) -> bool {
+pub(crate) fn passes_soft_arrays(number: u32, more: u64) -> bool {
     let mut passes = false;
     for at in path(number, 0) {
         let of = node(at);
@@ -554,7 +554,7 @@ pub(crate) fn passes_soft_arrays(number: u32) -> bool {
         if soft == NONE {
             continue;
         }
-        let has = u32::from(of.arrays.now() >= soft);
+        let has = u32::from(of.arrays.now() + more > soft);
         if of.has_soft_arrays.swap(has, Ordering::Relaxed) < has {
             of.soft_passed.fetch_add(1, Ordering::Relaxed);
             passes = true;
@@ -563,8 +563,13 @@ pub(crate) fn passes_soft_arrays(number: u32) -> bool {
     passes
 }
 
-/// The lowest budget that is above a soft limit now; of arrays, with one more.
-pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
+/// How often soft limits of this budget, and of those above it, were passed.
+pub(crate) fn soft_passed(number: u32) -> u64 {
+    path(number, 0).map(|at| node(at).soft_passed.load(Ordering::Relaxed)).sum()
+}
+
+/// The lowest budget that is above a soft limit now; of arrays, with so many more.
+pub(crate) fn above_soft(number: u32, more: u64) -> Option<OverBudget> {
     path(number, 0).find_map(|at| {
         let of = node(at);
         let manager = of.manager.load(Ordering::Relaxed);
@@ -572,7 +577,7 @@ pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
             let max = soft.load(Ordering::Relaxed);
             (used > max).then_some(OverBudget { node: at, manager, used, max, asked: 0, is_arrays })
         };
-        over(false, of.bytes.now(), &of.soft).or_else(|| over(true, of.arrays.now() + 1, &of.soft_arrays))
+        over(false, of.bytes.now(), &of.soft).or_else(|| over(true, of.arrays.now() + more, &of.soft_arrays))
     })
 }
 

@@ -6,7 +6,7 @@ use crate::base::{
     error::{Closer, Error, Result},
 };
 use crate::memory::{
-    budget::NoBytes,
+    budget::{self, NoBytes},
     loan,
     manager::NdManager,
     owner::{self, Entry, Owner, Refused},
@@ -162,13 +162,25 @@ impl Proxy {
         call.named(switch::check(call.op))?;
         with_context(|context| {
             reclaim::on_call(context);
-            let mut attempt = || self.try_move(context, call, manager, lending);
-            let Err(why) = attempt() else { return Ok(()) };
-            let asked = match &why {
-                NoBytes::Budget(refusal) => refusal.asked as usize,
-                NoBytes::Exhausted | NoBytes::Failed(_) => 0,
+            let payer = match manager.owner() {
+                Owner::Manager(id) if budget::is_in_use() => id.budget(),
+                _ => 0,
             };
-            call.named(pressure::recover(context, (call.op, manager.device(), asked), why, &mut attempt))
+            let passed = budget::soft_passed(payer);
+            let mut attempt = || self.try_move(context, call, manager, lending);
+            if let Err(why) = attempt() {
+                let asked = match &why {
+                    NoBytes::Budget(refusal) => refusal.asked as usize,
+                    NoBytes::Exhausted | NoBytes::Failed(_) => 0,
+                };
+                call.named(pressure::recover(context, (call.op, manager.device(), asked), why, &mut attempt))?;
+            }
+            // As a request does, and with no lock held: the program's reclaimers may do what they like.
+            if payer != 0 && (budget::passes_soft_arrays(payer, 0) | (budget::soft_passed(payer) != passed)) {
+                let bytes = self.with_pinned(call.op, |array| array.storage.buffer().span().bytes());
+                pressure::relieve(context, manager.device(), bytes.unwrap_or(0), (payer, 0));
+            }
+            Ok(())
         })
     }
 

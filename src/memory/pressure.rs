@@ -384,15 +384,15 @@ fn reclaimer(
 }
 
 /// The soft limit of this budget, or of one above it, was passed: dead arrays are closed, and the program's reclaimers
-/// give what they can until it is passed no more.
+/// give what they can until it is passed no more, also with so many arrays more.
 #[cold]
-pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, payer: u32) {
+pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, (payer, more): (u32, u64)) {
     if LOOKING.replace(true) {
         return;
     }
     let mut steps = RecoverySteps::default();
     steps.take("drain", device, || reclaim::drain_all(context) as u64);
-    while let Some(over) = budget::above_soft(payer)
+    while let Some(over) = budget::above_soft(payer, more)
         && reclaimer(context, (device, &NoBytes::Budget(over), bytes), &mut steps)
     {}
     LOOKING.set(false);

@@ -273,3 +273,43 @@ fn a_move_that_a_budget_has_no_room_for_looks_for_it_as_a_request_does() {
         assert_eq!((used.bytes, used.arrays, used.refused), (900, 2, 1));
     });
 }
+
+/// A way to move an array to a manager.
+type Way = fn(&Tensor, &NdManager) -> ndgc::Result<()>;
+
+/// Broken by: a move that passed a soft limit, was counted, and asked nobody for memory.
+#[test]
+fn a_move_that_passes_a_soft_limit_asks_for_memory_as_a_request_does() {
+    let ways: [Way; 3] = [
+        |x, tenant| x.attach(tenant),
+        |x, tenant| x.temp_attach(tenant),
+        |x, tenant| tenant.new_sub_manager()?.ret(x).map(drop),
+    ];
+    for budget in [Budget::new().soft_bytes(500), Budget::new().soft_arrays(3)] {
+        for way in ways {
+            switched(false, |device| {
+                let bytes = |manager: &NdManager, count: usize| manager.zeros(count, DType::U8).unwrap();
+                let (tenant, model) = (base(device), base(device));
+                tenant.set_name("tenant");
+                tenant.set_budget(budget).unwrap();
+                let cache = Arc::new(Mutex::new(vec![bytes(&tenant, 300), bytes(&tenant, 100)]));
+                let told = Arc::new(Mutex::new(Vec::new()));
+                let (own, log) = (Arc::clone(&cache), Arc::clone(&told));
+                let reclaimer = memory::on_pressure("cache", 0, move |pressure| {
+                    log.lock().unwrap().push((pressure.manager.clone(), pressure.wanted));
+                    own.lock().unwrap().drain(..).for_each(|array| array.close());
+                });
+                let (first, second) = (bytes(&model, 90), bytes(&model, 20));
+                way(&first, &tenant).unwrap();
+                assert!(told.lock().unwrap().is_empty(), "as much as it may have");
+                way(&second, &tenant).unwrap();
+                assert_eq!(*told.lock().unwrap(), [(Some("tenant".to_owned()), 20)]);
+                let found = tenant.budget_use().unwrap();
+                assert_eq!((found.bytes, found.arrays, found.soft_passed), (110, 2, 1));
+                drop(reclaimer);
+                tenant.close().unwrap();
+                model.close().unwrap();
+            });
+        }
+    }
+}

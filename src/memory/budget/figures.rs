@@ -22,7 +22,8 @@ pub struct Budget {
     pub soft_bytes: Option<u64>,
     /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
     pub max_arrays: Option<u64>,
-    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes. Of a workspace it says nothing.
+    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes, or is moved here. Of a workspace it says
+    /// nothing.
     pub soft_arrays: Option<u64>,
 }
 

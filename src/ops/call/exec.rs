@@ -285,7 +285,7 @@ fn storage_for(
     // A workspace pays for its own.
     for payer in [if above_soft { payer } else { 0 }, context.workspaces.above_soft.take()] {
         if payer != 0 {
-            users(|| pressure::relieve(context, device, bytes, payer));
+            users(|| pressure::relieve(context, device, bytes, (payer, 1)));
         }
     }
     Ok(storage)
@@ -314,7 +314,7 @@ fn charged_storage(
         Ok(storage) if storage.part().is_none() => {
             let is_above = charge.is_above_soft();
             let payer = charge.settle();
-            *above_soft = is_above | budget::passes_soft_arrays(payer);
+            *above_soft = is_above | budget::passes_soft_arrays(payer, 1);
             if payer != 0 {
                 storage.charged_to(payer);
             }
