@@ -111,9 +111,9 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     }
 
     /// Joins this process' one worker with those of others, instead of threads with each other. All ranks are given as
-    /// many batches, and begin with the same parameters: with the same seed, or a checkpoint. Where one is at the end of
-    /// its batches and others ask it for a sum, [`ParallelWrapper::fit`] ends on all ranks with an error that names it
-    /// ([`Communicator::end`]).
+    /// many batches, and begin with the same parameters: with the same seed, or a checkpoint. Where one is at the end
+    /// of its batches and others ask it for a sum, [`ParallelWrapper::fit`] ends on all ranks with an error that names
+    /// it ([`Communicator::end`]).
     #[must_use]
     pub fn communicator(mut self, communicator: Box<dyn Communicator>) -> Self {
         self.communicator = Some(Remote(communicator));
