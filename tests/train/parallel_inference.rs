@@ -428,3 +428,28 @@ fn a_model_may_end_who_asks_it() {
         }
     });
 }
+
+/// Broken by: a lock that is held while workers are waited for, and that one of them asks for.
+#[test]
+fn a_model_may_end_who_asks_it_while_another_thread_does() {
+    both(|| {
+        let asks = Arc::new(Mutex::new(Weak::<ParallelInference>::new()));
+        let (own, (begun, begins)) = (Arc::clone(&asks), mpsc::channel());
+        let model = move |x: &Tensor| {
+            let asks = own.lock().unwrap().upgrade().unwrap();
+            begun.send(()).unwrap();
+            until_they_wait(ASKS, 1);
+            asks.shutdown();
+            double(x)
+        };
+        let inference = Arc::new(ParallelInference::builder(model).build().unwrap());
+        *asks.lock().unwrap() = Arc::downgrade(&inference);
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| inference.output(&rows(1, 2, 1.)));
+            begins.recv().unwrap();
+            let ends = || inference.shutdown();
+            thread::Builder::new().name(ASKS.to_owned()).spawn_scoped(scope, ends).unwrap();
+            assert!(answer.join().unwrap().is_ok(), "what was being answered is answered");
+        });
+    });
+}

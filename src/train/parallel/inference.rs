@@ -257,7 +257,7 @@ impl ParallelInference {
     }
 
     /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come. Waits
-    /// for the workers, but within the model not for the one that runs it.
+    /// for the workers, but within the model not for the one that runs it, and not where another call waits for them.
     ///
     /// ```
     /// # use ndgc::train::ParallelInference;
@@ -284,7 +284,9 @@ impl ParallelInference {
         self.shared.taken.notify_all();
         waiting.into_iter().for_each(|request| request.give(Err(closed())));
         let this = thread::current().id();
-        for worker in std::mem::take(&mut *lock(&self.workers)) {
+        // Without the lock: the model of a worker that is waited for may come here too.
+        let workers = std::mem::take(&mut *lock(&self.workers));
+        for worker in workers {
             // The model may call this, or drop what it is of: its own thread ends behind it.
             if worker.thread().id() != this {
                 // A panic of a worker's own would be a fault here; nobody waits for it any more.
