@@ -16,8 +16,17 @@ pub struct MemoryStats {
     pub used: u64,
     /// Bytes kept for reuse.
     pub cached: u64,
+    /// The most that `used` was since the start or the last reset. Where several threads take and give small blocks of
+    /// the host, off by at most what these keep for themselves: 7 MiB each, of the sizes that they use 128 KiB each.
+    pub peak_used: u64,
+    /// The most that `cached` was since then, as exact.
+    pub peak_cached: u64,
     /// The most that `used` and `cached` were together since the start or the last reset.
     pub peak_reserved: u64,
+    /// Bytes of all blocks that were handed out since the start: of one that is used again, each time.
+    pub total_used: u64,
+    /// All bytes that the system or the driver gave since the start: what went back and came again, each time.
+    pub total_reserved: u64,
     /// Bytes that only captured sections have, for as long as their [`Graph`](crate::Graph) lives.
     pub captured: u64,
     /// Of the host: bytes of files that are mapped, for weights, workspaces, and arrays that were

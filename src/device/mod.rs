@@ -418,7 +418,7 @@ impl Device {
         }
     }
 
-    /// Takes the peak of live bytes as of now, and with `reserved` that of reserved ones.
+    /// Takes the peak of live bytes as of now, and with `reserved` those of what is reserved, used and kept.
     pub(crate) fn restart_peak(&self, reserved: bool) {
         if system::is_forked_child() {
             return;

@@ -7,13 +7,22 @@
 //!
 //! Relaxed throughout: numbers that are summed, compared with a limit and reported; nobody reads other memory by them.
 //! A sum for a report that is taken while another thread moves its difference may miss that.
+//!
+//! # Used and kept
+//! Between two calls of the store by one thread what is used and what is kept for reuse changes by the thread's cache
+//! alone. So a thread notes the least and the most that waited there, and tells the store before it changes something
+//! there: the peaks of both are exact for one thread, and off by no more than what the caches have for several. Whoever
+//! asks for the figures has all threads tell.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use crate::base::{env, system, units::parse_limit};
 use crate::device::budget::MemoryStats;
-use crate::device::host::{mapped::mapped_bytes, store::store};
+use crate::device::host::{
+    mapped::mapped_bytes,
+    store::{Store, store},
+};
 
 /// The difference a thread keeps to itself.
 const DELTA_BYTES: i64 = 64 << 10;
@@ -37,8 +46,9 @@ static COUNTS: Totals = Totals {
 };
 
 /// The part of the counts that one thread keeps to itself. Written by its thread alone, but for the
-/// highest, which [`reset_peak`] sets.
+/// highest, which [`reset_peak`] sets, and what [`Share::tell`] does. A line of the cache, and what is told, behind it.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(super) struct Share {
     /// All that was counted for whatever thread had this share.
     total: AtomicI64,
@@ -47,8 +57,15 @@ pub(super) struct Share {
     settled: AtomicI64,
     /// The most that the difference was since it was moved.
     high: AtomicI64,
+    /// Bytes of the blocks in the thread's cache, and the least and the most of them since it told the store.
     cached: AtomicI64,
+    least: AtomicI64,
+    most: AtomicI64,
+    /// Blocks that were handed out of the cache, and their bytes.
     hits: AtomicU64,
+    hit_bytes: AtomicI64,
+    /// What it told the store that its cache has. Under the store's lock.
+    told: AtomicI64,
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
@@ -79,14 +96,36 @@ impl Share {
     /// A block of the thread's cache was handed out.
     #[inline]
     pub(super) fn hit(&self, size: usize) {
-        self.cache(-(size as i64));
+        let now = Share::add(&self.cached, -(size as i64));
+        if now < self.least.load(Ordering::Relaxed) {
+            self.least.store(now, Ordering::Relaxed);
+        }
         self.hits.store(self.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Share::add(&self.hit_bytes, size as i64);
     }
 
-    /// So many bytes more wait in the thread's cache.
+    /// A block was put into the thread's cache.
     #[inline]
-    pub(super) fn cache(&self, bytes: i64) {
-        Share::add(&self.cached, bytes);
+    pub(super) fn cache(&self, size: usize) {
+        let now = Share::add(&self.cached, size as i64);
+        if now > self.most.load(Ordering::Relaxed) {
+            self.most.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the store what waited in the thread's cache, before something changes there, and that so many bytes of it
+    /// go to the store now. If none go, other threads may call it: what its own one notes at that moment may be lost.
+    pub(super) fn tell(&self, store: &mut Store, given: usize) {
+        let [told, least, most] = [&self.told, &self.least, &self.most].map(|number| number.load(Ordering::Relaxed));
+        store.note_use(least - told, most - told);
+        if given > 0 {
+            Share::add(&self.cached, -(given as i64));
+        }
+        let now = self.cached.load(Ordering::Relaxed);
+        store.waiting += now - told;
+        for number in [&self.told, &self.least, &self.most] {
+            number.store(now, Ordering::Relaxed);
+        }
     }
 
     /// The thread ends. Under the lock that whoever sums holds: it may end a moment after who waited for it goes on.
@@ -340,33 +379,54 @@ pub(crate) fn stats() -> MemoryStats {
     // Whoever was told so many is told no lower peak.
     COUNTS.peak.fetch_max(active, Ordering::Relaxed);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
-    let (mut cached, resident, peak_resident, hits, misses) = store(|store| {
-        let [now, peak] = [store.resident(), store.note_resident()].map(|bytes| bytes as u64);
-        (store.cached(), now, peak, store.hits(), store.misses)
-    });
-    cached += sum(|share| share.cached.load(Ordering::Relaxed)).max(0) as u64;
     MemoryStats {
         active: active.max(0) as u64,
         peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(Share::most_kept)) as u64,
         total: (COUNTS.total.load(Ordering::Relaxed) + sum(|share| share.total.load(Ordering::Relaxed))) as u64,
-        used: resident.saturating_sub(cached),
-        cached,
-        // Of threads that take and give meanwhile more may be found than there is.
-        peak_reserved: peak_resident.max(cached),
-        captured: 0,
         mapped: mapped_bytes(),
-        pinned: 0,
         limit: (limit < REFUSING).then_some(limit),
         physical_limit: physical_limit(),
-        hits: hits + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
-        misses,
+        ..store(of_pool)
     }
 }
 
-/// Takes the peak as of now, and with `reserved` that of what the system gave.
+/// A block of the store is about to be taken or given back, by whoever has this share.
+pub(super) fn tell(share: Option<&Share>, store: &mut Store) {
+    match share {
+        Some(share) => share.tell(store, 0),
+        None => store.note_use(0, 0),
+    }
+}
+
+/// What the pool has, and had.
+fn of_pool(store: &mut Store) -> MemoryStats {
+    let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+    shares.iter().for_each(|share| share.tell(store, 0));
+    store.note_use(0, 0);
+    let cached = store.kept().max(0) as u64;
+    let all = |number: fn(&Share) -> u64| shares.iter().map(|share| number(share)).sum::<u64>();
+    MemoryStats {
+        used: store.used().max(0) as u64,
+        cached,
+        peak_used: store.peak_used.max(0) as u64,
+        peak_cached: store.peak_kept.max(0) as u64,
+        // Of threads that take and give meanwhile more may be found than there is.
+        peak_reserved: (store.note_resident() as u64).max(cached),
+        total_used: store.total_used + all(|share| share.hit_bytes.load(Ordering::Relaxed) as u64),
+        total_reserved: store.total_resident,
+        hits: store.hits() + all(|share| share.hits.load(Ordering::Relaxed)),
+        misses: store.misses,
+        ..MemoryStats::default()
+    }
+}
+
+/// Takes the peak as of now, and with `reserved` those of what the pool has.
 pub(crate) fn reset_peak(reserved: bool) {
     if reserved {
-        store(|store| store.peak_resident = store.resident());
+        store(|store| {
+            of_pool(store);
+            store.restart_peaks();
+        });
     }
     let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
     shares.iter().for_each(|share| share.high.store(share.kept(), Ordering::Relaxed));
@@ -384,6 +444,7 @@ pub(crate) fn set_physical_limit(bytes: Option<u64>) -> Option<u64> {
     read_limits_once();
     store(|store| {
         let before = std::mem::replace(&mut store.physical_max, bytes);
+        store.note_use(0, 0);
         store.physical_admits(0);
         before
     })

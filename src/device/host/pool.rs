@@ -109,15 +109,16 @@ impl FreeList {
         self.len.set(at + 1);
     }
 
-    /// Gives the first ones to the store.
+    /// Gives the first ones to the store, from the cache of the thread with this share.
     #[cold]
     #[inline(never)]
-    fn give(&self, count: usize, size: usize, pages: Pages) {
+    fn give(&self, share: &Share, count: usize, size: usize, pages: Pages) {
         let (Some(Room { addresses, numbers }), len) = (self.room.get().map(|room| &**room), self.len.get()) else {
             return;
         };
         let blocks = addresses[..count].iter().zip(&numbers[..count]);
         store(|store| {
+            share.tell(store, count * size);
             blocks.for_each(|(address, number)| store.put(Span::in_block(address.get(), size, number.get()), pages));
         });
         for at in count..len {
@@ -184,19 +185,15 @@ impl ThreadCache {
         let size = block.bytes();
         let list = &self.lists[class];
         if list.len.get() >= KEPT[class] {
-            let half = list.len.get() / 2;
-            self.share.cache(-((half * size) as i64));
-            list.give(half, size, Pages::Kept);
+            list.give(self.share, list.len.get() / 2, size, Pages::Kept);
         }
         list.push(block);
-        self.share.cache(size as i64);
+        self.share.cache(size);
     }
 
     fn empty(&self) {
         for (class, list) in self.lists.iter().enumerate() {
-            let (count, size) = (list.len.get(), class_size(class));
-            self.share.cache(-((count * size) as i64));
-            list.give(count, size, Pages::Returned);
+            list.give(self.share, list.len.get(), class_size(class), Pages::Returned);
         }
     }
 }
@@ -223,7 +220,10 @@ fn alloc_bytes(cache: Option<&ThreadCache>, bytes: usize) -> Result<TakenBlock, 
     let (class, size) = if bytes <= SMALL_MAX { class_of(bytes) } else { (CLASSES, bytes) };
     let found = match cache.filter(|_| class < CLASSES).and_then(|cache| cache.take(class, size)) {
         Some((address, number)) => Some(TakenBlock { span: Span::in_block(address, size, number), touched: size }),
-        None => store(|store| store.take(size)),
+        None => store(|store| {
+            counts::tell(share, store);
+            store.take(size)
+        }),
     };
     match &found {
         Some(_) => grant.take(bytes),
@@ -292,18 +292,21 @@ pub(crate) fn free(span: Span, size: usize) {
     let block = Span::in_block(span.ptr(), size, span.block());
     let kept = THREAD_CACHE.try_with(|cache| {
         discharge(Some(cache.share), span.bytes());
-        if size <= SMALL_MAX { cache.put(class_of(size).0, block) } else { keep(block) }
+        if size <= SMALL_MAX { cache.put(class_of(size).0, block) } else { put(Some(cache.share), block, Pages::Kept) }
     });
     if kept.is_err() {
         discharge(None, span.bytes());
-        keep(block);
+        put(None, block, Pages::Kept);
     }
 }
 
-/// Gives a block to the store, with its pages.
+/// Gives a block to the store.
 #[inline(never)]
-fn keep(block: Span) {
-    store(|store| store.put(block, Pages::Kept));
+fn put(share: Option<&Share>, block: Span, pages: Pages) {
+    store(|store| {
+        counts::tell(share, store);
+        store.put(block, pages);
+    });
 }
 
 /// As [`free`], and the pages of a large block go back to the system at once.
@@ -312,7 +315,10 @@ pub(crate) fn free_to_system(span: Span, size: usize) {
         return free(span, size);
     }
     discount(span.bytes());
-    store(|store| store.put(Span::in_block(span.ptr(), size, span.block()), Pages::Returned));
+    let block = Span::in_block(span.ptr(), size, span.block());
+    if THREAD_CACHE.try_with(|cache| put(Some(cache.share), block, Pages::Returned)).is_err() {
+        put(None, block, Pages::Returned);
+    }
 }
 
 /// Gives this thread's blocks and the store's back to the system. Returns the bytes. The blocks that wait

@@ -175,7 +175,7 @@ pub(super) struct Store<S = Mappings> {
     /// Bytes of large blocks that are handed out.
     owned: usize,
     /// The most that were [resident](Store::resident) when a call ended, since it was set.
-    pub(super) peak_resident: usize,
+    peak_resident: usize,
     /// The most of them in this period, whose number is `period`, and in those before.
     peaks: [usize; PERIODS],
     period: usize,
@@ -193,6 +193,15 @@ pub(super) struct Store<S = Mappings> {
     thrashed: bool,
     /// Requests that needed pages of the system.
     pub(super) misses: u64,
+    /// Bytes of blocks that are handed out and wait in caches of threads, as far as those told it.
+    pub(super) waiting: i64,
+    /// The most that [`Store::used`] and [`Store::kept`] were, since they were set.
+    pub(super) peak_used: i64,
+    pub(super) peak_kept: i64,
+    /// Bytes of all blocks that were handed out from here.
+    pub(super) total_used: u64,
+    /// Bytes that came to be [resident](Store::resident).
+    pub(super) total_resident: u64,
     /// The most that the process may have resident.
     pub(super) physical_max: Option<u64>,
 }
@@ -226,6 +235,11 @@ impl<S: PageSource> Store<S> {
             times: 1,
             thrashed: false,
             misses: 0,
+            waiting: 0,
+            peak_used: 0,
+            peak_kept: 0,
+            total_used: 0,
+            total_resident: 0,
             physical_max: None,
         }
     }
@@ -233,9 +247,13 @@ impl<S: PageSource> Store<S> {
     /// A block of this size: a class of the cache if it is small. `None`: the system has none, or the limit on
     /// resident memory forbids it.
     pub(super) fn take(&mut self, size: usize) -> Option<TakenBlock> {
-        if size > SMALL_MAX {
-            return self.take_large(block_size::<Touched>(size)?);
-        }
+        let taken =
+            if size > SMALL_MAX { self.take_large(block_size::<Touched>(size)?)? } else { self.take_small(size)? };
+        self.total_used += taken.span.bytes() as u64;
+        Some(taken)
+    }
+
+    fn take_small(&mut self, size: usize) -> Option<TakenBlock> {
         let number = match self.small.take_any(0, size) {
             Some(number) => number,
             None => {
@@ -261,12 +279,13 @@ impl<S: PageSource> Store<S> {
         let touched = self.large.tag_mut(number).0;
         let new = bytes - touched;
         if new > 0 && !self.physical_admits(new) {
-            self.large.merge(number, |_, _| true);
+            self.merge(number);
             return None;
         }
         *self.large.tag_mut(number) = Touched(bytes);
         self.large.status_mut(number).state = BlockState::Owned;
         self.owned += bytes;
+        self.total_resident += new as u64;
         self.last_size = bytes;
         self.note(bytes);
         if new > 0 {
@@ -293,8 +312,17 @@ impl<S: PageSource> Store<S> {
         let number = std::mem::take(&mut self.last);
         if number != 0 {
             self.large.stats.cached -= self.large.tag(number).0 as u64;
-            self.large.merge(number, |_, _| true);
+            self.merge(number);
         }
+    }
+
+    /// Puts a large block that is in no list, and whose pages count nowhere, to the others. Where bytes without pages
+    /// lie before some that have them, in one block now, they may have some from now on. Returns the number of that.
+    fn merge(&mut self, number: u32) -> u32 {
+        let before = self.large.stats.cached + self.large.tag(number).0 as u64;
+        let number = self.large.merge(number, |_, _| true);
+        self.total_resident += self.large.stats.cached - before;
+        number
     }
 
     /// Takes back a block: its span as it was handed out.
@@ -327,7 +355,7 @@ impl<S: PageSource> Store<S> {
         if pages == Pages::Returned && self.ranges.return_pages(span) {
             *self.large.tag_mut(number) = Touched(0);
         }
-        let number = self.large.merge(number, |_, _| true);
+        let number = self.merge(number);
         // A range of usual size waits for its next use; one that was made for a block does not.
         if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
             self.large.unlink(number);
@@ -396,6 +424,28 @@ impl<S: PageSource> Store<S> {
     /// Bytes that wait here for their next use.
     pub(super) fn cached(&self) -> u64 {
         self.large.stats.cached + self.small.stats.cached
+    }
+
+    /// Bytes that wait for their next use, here and in caches of threads.
+    pub(super) fn kept(&self) -> i64 {
+        self.cached() as i64 + self.waiting
+    }
+
+    /// Bytes of blocks that are handed out, and wait in no cache of a thread. With what is kept, all that is resident.
+    pub(super) fn used(&self) -> i64 {
+        self.owned as i64 - self.small.stats.cached as i64 - self.waiting
+    }
+
+    /// Notes how many bytes are used and kept, before that changes. In the cache of the thread that changes it so many
+    /// more waited since it told that last: at least, below 0, and at most.
+    pub(super) fn note_use(&mut self, least: i64, most: i64) {
+        self.peak_used = self.peak_used.max(self.used() - least);
+        self.peak_kept = self.peak_kept.max(self.kept() + most);
+    }
+
+    /// Takes the peaks of what is resident, used and kept as of now.
+    pub(super) fn restart_peaks(&mut self) {
+        (self.peak_resident, self.peak_used, self.peak_kept) = (self.resident(), self.used(), self.kept());
     }
 
     /// Bytes of the largest free block that have pages.

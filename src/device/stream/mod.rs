@@ -216,6 +216,8 @@ impl<D: Driver> AsyncDevice<D> {
             return Err(AllocError::Exhausted);
         }
         let ptr = self.driver.alloc(stream, bytes)?;
+        let total = &mut state.pool.stats.total_reserved;
+        *total = total.saturating_add(bytes as u64);
         let tick = state.streams.advance(stream);
         Ok(state.pool.add(Span::new(ptr, bytes), stream as u8, Uses::born(stream, tick)))
     }
@@ -399,11 +401,12 @@ impl<D: Driver> AsyncDevice<D> {
         (most.unwrap_or(0) as u64, state.pool.stats.cached)
     }
 
-    /// Takes the peak as of now, and with `reserved` that of what the driver gave.
+    /// Takes the peak as of now, and with `reserved` those of what the driver gave.
     pub(crate) fn reset_peak(&self, reserved: bool) {
         let stats = &mut self.lock().pool.stats;
         stats.peak = stats.active;
         if reserved {
+            (stats.peak_used, stats.peak_cached) = (stats.used, stats.cached);
             stats.peak_reserved = stats.used + stats.cached;
         }
     }

@@ -77,16 +77,21 @@ impl Pool {
         self.stats.total = self.stats.total.saturating_add(bytes as u64);
         let status = self.status_mut(number);
         (status.state, status.home) = (BlockState::Owned, stream as u8);
-        self.stats.used += self.block(number).bytes as u64;
-        self.note_reserved();
+        let size = self.block(number).bytes as u64;
+        self.stats.used += size;
+        self.stats.total_used = self.stats.total_used.saturating_add(size);
+        self.note_peaks();
         let block = self.block(number);
         (Span::in_block(block.ptr(), bytes, number), block.bytes)
     }
 
-    /// Notes the bytes that the driver gave and that no section has. They become more where a block is handed out, of a
-    /// new segment perhaps, and where a graph goes.
-    fn note_reserved(&mut self) {
-        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.used + self.stats.cached);
+    /// Notes the bytes that are used, those that wait for reuse, and both: what the driver gave and no section has.
+    /// These become more where a block is handed out, of a new segment perhaps, or given back, and where a graph goes.
+    fn note_peaks(&mut self) {
+        let stats = &mut self.stats;
+        stats.peak_used = stats.peak_used.max(stats.used);
+        stats.peak_cached = stats.peak_cached.max(stats.cached);
+        stats.peak_reserved = stats.peak_reserved.max(stats.used + stats.cached);
     }
 
     /// Gives a segment in memory of the host to an owner that asked for `bytes`.
@@ -158,6 +163,7 @@ impl Pool {
             self.stats.captured += bytes as u64;
         } else {
             self.retire(number);
+            self.note_peaks();
         }
     }
 
@@ -238,7 +244,7 @@ impl Pool {
                 self.retire(number);
             }
         }
-        self.note_reserved();
+        self.note_peaks();
     }
 }
 

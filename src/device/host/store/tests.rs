@@ -38,7 +38,7 @@ impl WrittenBlock {
 fn blocks_never_overlap_and_untouched_bytes_are_zero() {
     for seed in 0..4 {
         let (mut store, mut draw) = (new(), SplitMix64(seed));
-        let mut held = Vec::new();
+        let (mut held, mut total) = (Vec::new(), 0);
         for round in 0..if cfg!(miri) { 100 } else { 3000 } {
             let many = held.len() >= 60;
             if !held.is_empty() && (many || draw.below(5) < 2) {
@@ -48,14 +48,18 @@ fn blocks_never_overlap_and_untouched_bytes_are_zero() {
                 let most = 1 << (6 + draw.below(16));
                 let size = (64 + draw.below(most)).next_multiple_of(64);
                 let size = if size <= SMALL_MAX { block_size::<Segment>(size).expect("small") } else { size };
-                held.push(WrittenBlock::take(&mut store, size, round as u8));
+                let block = WrittenBlock::take(&mut store, size, round as u8);
+                total += block.0.bytes() as u64;
+                held.push(block);
             }
+            assert!(store.total_resident >= store.note_resident() as u64);
+            assert_eq!(store.used(), held.iter().map(|block| block.0.bytes() as i64).sum::<i64>());
             if round % 100 == 0 {
                 store.give_back(draw.below(8 * MIB));
             }
         }
         held.drain(..).for_each(|block| block.put(&mut store, Pages::Kept));
-        assert_eq!(store.owned, 0);
+        assert_eq!((store.owned, store.total_used), (0, total));
         store.clear();
         assert_eq!(
             (store.resident(), store.cached(), store.ranges.0.len()),

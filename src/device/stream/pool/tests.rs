@@ -82,6 +82,10 @@ impl PoolModel {
         self.check_lists();
         let active: usize = self.owners.values().map(|(span, _)| span.bytes()).sum();
         assert_eq!(pool.stats.active, active as u64);
+        let stats = &pool.stats;
+        assert!(stats.peak_used >= stats.used && stats.peak_cached >= stats.cached, "{stats:?}");
+        assert!(stats.peak_reserved >= stats.peak_used.max(stats.peak_cached), "{stats:?}");
+        assert!(stats.total_used >= stats.peak_used, "{stats:?}");
     }
 
     fn check_lists(&self) {
