@@ -165,9 +165,9 @@ impl GcStats {
 pub fn stats() -> GcStats {
     // What goes down is read before what goes up, so that no difference is negative.
     let (closed, drained, unkept) =
-        (threads::sum(|c| &c.closed), threads::sum(|c| &c.drained), threads::sum(|c| &c.unkept));
+        (threads::sum(|c| &c.live.went), threads::sum(|c| &c.drained), threads::sum(|c| &c.kept.went));
     let (created, queued, kept) =
-        (threads::sum(|c| &c.created), threads::sum(|c| &c.queued), threads::sum(|c| &c.kept));
+        (threads::sum(|c| &c.live.came), threads::sum(|c| &c.queued), threads::sum(|c| &c.kept.came));
     GcStats {
         live: created.saturating_sub(closed),
         queued: queued.saturating_sub(drained),

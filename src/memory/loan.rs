@@ -10,7 +10,7 @@ use crate::memory::{
     owner::{self, Entry, LENDERS, Owner, forget_lenders},
     registry::{self, slot},
     slot::{KEPT, LENT},
-    threads::{Counts, ThreadContext},
+    threads::ThreadContext,
 };
 
 /// Notes who lends. The caller has taken the array from `lender`.
@@ -74,7 +74,7 @@ pub(crate) fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
     fence(Ordering::SeqCst);
     let core = &slot(key.index()).core;
     if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {
-        Counts::bump(&context.record.counts.unkept, 1);
+        context.record.counts.count_unkept();
         registry::end_orphan(context, key.index(), slot(key.index()));
     }
 }

@@ -66,6 +66,8 @@ pub(crate) mod key;
 #[cfg(not(loom))]
 pub(crate) mod leaks;
 #[cfg(not(loom))]
+pub(crate) mod level;
+#[cfg(not(loom))]
 pub(crate) mod line;
 #[cfg(not(loom))]
 pub(crate) mod lines;

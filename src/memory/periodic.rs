@@ -172,7 +172,7 @@ fn run() {
         drop(again);
         if window::has_passed() && !switch::forked() {
             reclaim::collect();
-            let now = threads::sum(|counts| &counts.created);
+            let now = threads::sum(|counts| &counts.live.came);
             if std::mem::replace(&mut made, now) == now {
                 reclaim::trim(&Device::Cpu);
             }

@@ -156,14 +156,14 @@ pub(crate) fn collect() -> usize {
 pub(crate) fn collect_kept() -> usize {
     let mut found = 0;
     // What goes down is read before what goes up.
-    let unkept = threads::sum(|counts| &counts.unkept);
-    let any = threads::sum(|counts| &counts.kept) != unkept;
+    let unkept = threads::sum(|counts| &counts.kept.went);
+    let any = threads::sum(|counts| &counts.kept.came) != unkept;
     for index in 0..if any { registry::extent() } else { 0 } {
         let cell = registry::slot(index);
         let state = cell.core.state();
         if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {
             with_context(|context| {
-                Counts::bump(&context.record.counts.unkept, 1);
+                context.record.counts.count_unkept();
                 // The kept count is this call's now: it goes the way of every last count.
                 Counts::bump(&context.record.counts.queued, 1);
                 registry::reap(context, index, cell);

@@ -36,7 +36,7 @@ use crate::memory::{
     registry::slots::{ArrayBody, NOBODY, SLOTS},
     slot::{CYCLE, GUARDED, KEPT, generation_of},
     storage::{self, Storage},
-    threads::{self, Counts, ThreadContext, with_context},
+    threads::{self, ThreadContext, with_context},
     trace,
     workspace::validity::{self, CycleId},
 };
@@ -140,7 +140,7 @@ fn make(
         if node.is_some() { node.take().map(|node| exit::placed(context, (op, site), node, own())) } else { None };
     let tracked = bits & CYCLE != 0 && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
-    Counts::bump(&context.record.counts.created, 1);
+    context.record.counts.count_created();
     match owner::put((index, cell), owner, Entry::Made) {
         Ok(()) => {
             let key = Key::new(index, generation);
@@ -189,7 +189,7 @@ pub(crate) fn revive(index: u32) -> Option<Key> {
 fn unkept(key: Key) -> Key {
     let core = &slot(key.index()).core;
     if core.state() & KEPT != 0 && core.unkeep(key.generation()) {
-        threads::count_here(|counts| &counts.unkept);
+        threads::count_kept(false);
         // One too many now; it is not the last.
         drop_proxy(key);
     }

@@ -18,7 +18,7 @@ use crate::memory::{
     node, reclaim, registry,
     slot::KEPT,
     storage, switch,
-    threads::with_context,
+    threads::{self, with_context},
     workspace::{block, figures},
 };
 
@@ -46,10 +46,11 @@ pub(crate) fn count_spilled() {
 }
 
 /// Names that PyTorch's users know, and those they stand for.
-const ALIASES: [(&str, &str); 20] = [
+const ALIASES: [(&str, &str); 23] = [
     ("active.all.allocated", "arrays.created"),
     ("active.all.current", "arrays.current"),
     ("active.all.freed", "arrays.closed"),
+    ("active.all.peak", "arrays.peak"),
     ("active_bytes.all.allocated", "bytes.total"),
     ("active_bytes.all.current", "bytes.current"),
     ("active_bytes.all.peak", "bytes.peak"),
@@ -59,12 +60,14 @@ const ALIASES: [(&str, &str); 20] = [
     ("allocation.all.allocated", "arrays.created"),
     ("allocation.all.current", "arrays.current"),
     ("allocation.all.freed", "arrays.closed"),
+    ("allocation.all.peak", "arrays.peak"),
     ("num_alloc_retries", "requests.retried"),
     ("num_device_alloc", "pool.misses"),
     ("num_ooms", "requests.refused"),
     ("requested_bytes.all.allocated", "bytes.total"),
     ("requested_bytes.all.current", "bytes.current"),
     ("requested_bytes.all.peak", "bytes.peak"),
+    ("reserved_bytes.all.allocated", "bytes.total_reserved"),
     ("reserved_bytes.all.current", "bytes.reserved"),
     ("reserved_bytes.all.peak", "bytes.peak_reserved"),
 ];
@@ -121,7 +124,8 @@ impl fmt::Display for Stats {
 /// |---|---|
 /// | `bytes.current`, `.peak`, `.total` | of live storages and blocks of workspaces, as asked for; all that were |
 /// | `bytes.used`, `.cached`, `.reserved` | of blocks of the pool that are handed out; kept for reuse; both |
-/// | `bytes.peak_reserved` | the most that both were together, which no [`scope`] begins anew |
+/// | `bytes.peak_used`, `.peak_cached`, `.peak_reserved` | the most that each of them was, which no [`scope`] begins anew |
+/// | `bytes.total_used`, `.total_reserved` | of all blocks that were handed out; all that the system or driver gave |
 /// | `bytes.limit` | the limit, if there is one |
 /// | `bytes.saved`, `.workspaces` | of values that gradients need; of blocks of workspaces |
 /// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
@@ -129,6 +133,7 @@ impl fmt::Display for Stats {
 /// | `pool.hits`, `.misses` | requests served from what was kept, and from the system or driver |
 /// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that were spilled |
 /// | `arrays.current`, `.created`, `.closed`, `.queued`, `.drained`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
+/// | `arrays.peak`, `.peak_kept` | the most that were alive at once, and that managers kept without a handle, which no scope begins anew; at most 64 off for each thread after the first |
 /// | `threads.interrupts` | of the process, as there |
 ///
 /// And of each workspace whose memory is the device's, by its name; those of several threads with one name add up.
@@ -141,8 +146,9 @@ impl fmt::Display for Stats {
 /// | `workspace.NAME.cycles.total` | cycles that began |
 /// | `workspace.NAME.requests.refused` | requests that its budget refused |
 ///
-/// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones; the others are sums. Those of
-/// `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the device.
+/// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones, and has no peak; the others
+/// are sums. Those of `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the
+/// device.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -156,7 +162,7 @@ impl fmt::Display for Stats {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn stats(device: &Device) -> Stats {
-    let (memory, arrays) = (device.memory(), gc::stats());
+    let (memory, arrays, [peak, peak_kept]) = (device.memory(), gc::stats(), threads::peaks());
     let workspaces = block::by_workspace(&|_, at| at == device).iter().map(|(_, (_, bytes))| bytes).sum();
     // Relaxed: statistics.
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -166,6 +172,8 @@ pub fn stats(device: &Device) -> Stats {
         ("arrays.current", arrays.live),
         ("arrays.drained", arrays.drained),
         ("arrays.kept", arrays.kept),
+        ("arrays.peak", peak.max(arrays.live)),
+        ("arrays.peak_kept", peak_kept.max(arrays.kept)),
         ("arrays.queued", arrays.queued),
         ("bytes.cached", memory.cached),
         ("bytes.captured", memory.captured),
@@ -173,11 +181,15 @@ pub fn stats(device: &Device) -> Stats {
         ("bytes.dead", if arrays.kept == 0 { 0 } else { lines::kept_bytes(device) }),
         ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
+        ("bytes.peak_cached", memory.peak_cached),
         ("bytes.peak_reserved", memory.peak_reserved),
+        ("bytes.peak_used", memory.peak_used),
         ("bytes.pinned", memory.pinned),
         ("bytes.reserved", memory.used + memory.cached),
         ("bytes.saved", node::saved().1),
         ("bytes.total", memory.total),
+        ("bytes.total_reserved", memory.total_reserved),
+        ("bytes.total_used", memory.total_used),
         ("bytes.used", memory.used),
         ("bytes.workspaces", workspaces),
         ("pool.hits", memory.hits),
@@ -306,12 +318,14 @@ impl HeldFigures {
 
 /// Of the figures those that only grow; the others are of a moment.
 #[cfg(feature = "metrics")]
-const COUNTERS: [&str; 12] = [
+const COUNTERS: [&str; 14] = [
     "arrays.closed",
     "arrays.created",
     "arrays.drained",
     "bytes.spilled",
     "bytes.total",
+    "bytes.total_reserved",
+    "bytes.total_used",
     "cycles.total",
     "pool.hits",
     "pool.misses",
@@ -423,7 +437,7 @@ fn begin(device: &Device) -> (u64, u64) {
     let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     let number = begun.last().map_or(0, |last| last.number + 1);
     let memory = device.memory();
-    // That of reserved bytes goes on: no part is told of it.
+    // The others go on: no part is told of them.
     device.restart_peak(false);
     begun.push(Begun { number, device: device.clone(), before: memory.peak, peak: 0 });
     (number, memory.active)
@@ -451,7 +465,8 @@ fn end(device: &Device, number: u64) -> (u64, u64) {
 
 /// # Memory: its peaks
 impl Device {
-    /// Takes the peaks as of now: of live bytes, and of reserved ones. A [`scope`] that goes on keeps what it had.
+    /// Takes the peaks as of now: of bytes that are live, used, cached and reserved, and of the arrays of the process.
+    /// A [`scope`] that goes on keeps what it had.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};
@@ -473,6 +488,7 @@ impl Device {
             peak = peak.max(std::mem::take(&mut scope.before));
         }
         self.restart_peak(true);
+        threads::restart_peaks();
     }
 }
 

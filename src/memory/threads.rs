@@ -16,6 +16,7 @@ use crate::memory::{
     allowance::Allowance,
     budget,
     hazard::{Hazards, heavy, membarrier},
+    level::{Common, Level},
     queue::LANES,
     slab::Stock,
     switch, trace,
@@ -35,29 +36,50 @@ pub(crate) struct ThreadRecord {
 
 /// Events on one thread record. Written by its thread alone, read by anyone: a sum over all thread records is exact
 /// when the threads rest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
-    pub(crate) created: AtomicU64,
-    pub(crate) closed: AtomicU64,
+    /// Arrays that were made, and that were closed.
+    pub(crate) live: Level,
     /// Last drops that went into the queue, and what came out of it.
     pub(crate) queued: AtomicU64,
     pub(crate) drained: AtomicU64,
-    /// Last drops with the switch off, and how many of them found an end.
-    pub(crate) kept: AtomicU64,
-    pub(crate) unkept: AtomicU64,
+    /// Last drops with the switch off, and those of them that found an end.
+    pub(crate) kept: Level,
 }
 
-/// The counts of threads without a record: those that only drop.
-static LOOSE: Counts = Counts {
-    created: AtomicU64::new(0),
-    closed: AtomicU64::new(0),
-    queued: AtomicU64::new(0),
-    drained: AtomicU64::new(0),
-    kept: AtomicU64::new(0),
-    unkept: AtomicU64::new(0),
-};
+/// The counts of threads without a record: those that only drop. What they keep is common at once.
+static LOOSE: Counts = Counts::new();
+static LIVE: Common = Common::new();
+static KEPT: Common = Common::new();
 
 impl Counts {
+    const fn new() -> Self {
+        Counts { live: Level::new(), queued: AtomicU64::new(0), drained: AtomicU64::new(0), kept: Level::new() }
+    }
+
+    /// An array was made. On the thread of this record, as whatever is counted here.
+    #[inline]
+    pub(crate) fn count_created(&self) {
+        self.live.come(&LIVE);
+    }
+
+    /// An array was closed.
+    #[inline]
+    pub(crate) fn count_closed(&self) {
+        self.live.go(&LIVE);
+    }
+
+    /// An array that a manager kept without a handle found an end, or a handle.
+    pub(crate) fn count_unkept(&self) {
+        self.kept.go(&KEPT);
+    }
+
+    /// The thread ends.
+    fn tell(&self) {
+        self.live.tell(&LIVE);
+        self.kept.tell(&KEPT);
+    }
+
     /// Adds to a counter of one's own thread record.
     #[inline]
     pub(crate) fn bump(counter: &AtomicU64, by: u64) {
@@ -100,7 +122,7 @@ impl ThreadTable {
             let lane = 1 + all.len() % (LANES - 1);
             let number = all.len() as u32 + 1;
             let record: &'static ThreadRecord =
-                Box::leak(Box::new(ThreadRecord { number, hazards: Hazards::new(), lane, counts: Counts::default() }));
+                Box::leak(Box::new(ThreadRecord { number, hazards: Hazards::new(), lane, counts: Counts::new() }));
             all.push(record);
             record
         });
@@ -114,6 +136,7 @@ impl ThreadTable {
     }
 
     fn leave(&self, record: &'static ThreadRecord) {
+        record.counts.tell();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         self.records.change(|records| records.retain(|s| !std::ptr::eq(*s, record)));
         // Release: pairs with the Acquire in `barrier`: who counts one thread less sees its places empty.
@@ -145,6 +168,24 @@ pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     // Relaxed: statistics, here and below.
     let records = all.iter().map(|record| counter(&record.counts).load(Ordering::Relaxed));
     records.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
+}
+
+/// The most arrays that were alive at once, and that managers kept without a handle; 0 in a forked child.
+pub(crate) fn peaks() -> [u64; 2] {
+    if switch::forked() {
+        return [0; 2];
+    }
+    let all = TABLE.all.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = all.iter().map(|record| &record.counts);
+    [LIVE.peak(counts.clone().map(|counts| &counts.live)), KEPT.peak(counts.map(|counts| &counts.kept))]
+}
+
+/// Takes these as of now.
+pub(crate) fn restart_peaks() {
+    let all = TABLE.all.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = all.iter().map(|record| &record.counts);
+    LIVE.restart(counts.clone().map(|counts| &counts.live));
+    KEPT.restart(counts.map(|counts| &counts.kept));
 }
 
 /// Gives back what a thread that ends has in stock. The registry, which is above, says how before it hands out the
@@ -245,14 +286,29 @@ pub(crate) fn lane() -> usize {
     RECORD.with(Cell::get).map_or(0, |record| record.lane)
 }
 
-/// Counts an event of a drop on this thread.
+/// Counts a drop on this thread whose array goes into the queue.
 #[inline]
-pub(crate) fn count_here(counter: impl Fn(&Counts) -> &AtomicU64) {
+pub(crate) fn count_queued() {
     match RECORD.with(Cell::get) {
-        Some(record) => Counts::bump(counter(&record.counts), 1),
+        Some(record) => Counts::bump(&record.counts.queued, 1),
         None => {
             // Relaxed: statistics.
-            counter(&LOOSE).fetch_add(1, Ordering::Relaxed);
+            LOOSE.queued.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts a drop on this thread whose array stays with its manager; or, if not, that such an array found a handle, or
+/// an end after all.
+pub(crate) fn count_kept(stays: bool) {
+    match RECORD.with(Cell::get) {
+        Some(record) if stays => record.counts.kept.come(&KEPT),
+        Some(record) => record.counts.kept.go(&KEPT),
+        None => {
+            let counter = if stays { &LOOSE.kept.came } else { &LOOSE.kept.went };
+            // Relaxed: statistics.
+            counter.fetch_add(1, Ordering::Relaxed);
+            KEPT.add(if stays { 1 } else { -1 }, i64::from(stays));
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Sit
         note_close(cell, closer, Some(site));
         // Counted before the body ends, as in every end: the code of users may run there, and look.
         let end = |held: &mut Option<ArrayBody>| {
-            Counts::bump(&context.record.counts.closed, 1);
+            context.record.counts.count_closed();
             end_body(context, held);
         };
         if cell.core.close_at_once(state, end) {
@@ -91,7 +91,7 @@ pub(crate) fn close_taken(context: &ThreadContext, taken: &[Key], closer: Closer
         let before = cell.core.begin_close();
         alone &= cell.is_alone(context, before);
         if before & KEPT != 0 {
-            Counts::bump(&context.record.counts.unkept, 1);
+            context.record.counts.count_unkept();
             if cell.core.take_last() && cell.core.orphan() {
                 recycle(context, key.index(), cell);
             }
@@ -129,7 +129,7 @@ fn finish_if_unannounced(context: &ThreadContext, key: Key, alone: bool) {
     }
     let cell = slot(index);
     if let Some(body) = cell.core.finish(key.generation()) {
-        Counts::bump(&context.record.counts.closed, 1);
+        context.record.counts.count_closed();
         drop(body);
         if cell.core.finished() {
             recycle(context, index, cell);
@@ -150,7 +150,7 @@ pub(crate) fn drop_proxy(key: Key) {
     if owner & owner::UNLISTED == 0 && (owner == NOBODY || !switch::reclaiming()) && drop_listed(key, cell) {
         return;
     }
-    threads::count_here(|counts| &counts.queued);
+    threads::count_queued();
     QUEUE.push(threads::lane(), key.index(), &cell.core.link);
 }
 
@@ -176,13 +176,13 @@ fn drop_listed(key: Key, cell: &ArraySlot) -> bool {
     if switch::reclaiming() || cell.core.keep() & OPEN == 0 {
         return false;
     }
-    threads::count_here(|counts| &counts.kept);
+    threads::count_kept(true);
     // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the two
     // takes the kept count back.
     if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(key.generation()) {
         return true;
     }
-    threads::count_here(|counts| &counts.unkept);
+    threads::count_kept(false);
     false
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn end_orphan(context: &ThreadContext, index: u32, cell: &ArraySlot) 
     let generation = generation_of(cell.core.state());
     if owner::take_orphan(cell, generation) {
         // Open, without handles and without owner: nobody else can reach it.
-        Counts::bump(&context.record.counts.closed, 1);
+        context.record.counts.count_closed();
         recycle(context, index, cell);
     } else if cell.core.orphan() {
         recycle(context, index, cell);
@@ -230,7 +230,7 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     }
     if owner::take_orphan(cell, key.generation()) {
         // As in `end_orphan`: nobody else can reach it.
-        Counts::bump(&context.record.counts.closed, 1);
+        context.record.counts.count_closed();
         let &Metadata { dtype, layout, .. } = cell.metadata.get(cell.core.state());
         let body = |ArrayBody { storage, node }| TakenOver::Owned(OwnedArray { dtype, layout, storage, node });
         return vacate(context, key.index(), cell, Option::take).map_or(TakenOver::Gone, body);
