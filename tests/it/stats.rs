@@ -8,6 +8,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread, gc, memory,
 };
 
+use crate::common::{in_own_process, ran_apart};
 use crate::it::support::{alone, base, both, live_bytes, switched};
 
 /// PyTorch's names, each with the figure that it stands for, beside which it is not listed.
@@ -16,6 +17,7 @@ fn has_names_of_pytorch(stats: &memory::Stats) {
         ("active.all.allocated", "arrays.created"),
         ("active.all.current", "arrays.current"),
         ("active.all.freed", "arrays.closed"),
+        ("active.all.peak", "arrays.peak"),
         ("active_bytes.all.allocated", "bytes.total"),
         ("active_bytes.all.current", "bytes.current"),
         ("active_bytes.all.peak", "bytes.peak"),
@@ -25,12 +27,14 @@ fn has_names_of_pytorch(stats: &memory::Stats) {
         ("allocation.all.allocated", "arrays.created"),
         ("allocation.all.current", "arrays.current"),
         ("allocation.all.freed", "arrays.closed"),
+        ("allocation.all.peak", "arrays.peak"),
         ("num_alloc_retries", "requests.retried"),
         ("num_device_alloc", "pool.misses"),
         ("num_ooms", "requests.refused"),
         ("requested_bytes.all.allocated", "bytes.total"),
         ("requested_bytes.all.current", "bytes.current"),
         ("requested_bytes.all.peak", "bytes.peak"),
+        ("reserved_bytes.all.allocated", "bytes.total_reserved"),
         ("reserved_bytes.all.current", "bytes.reserved"),
         ("reserved_bytes.all.peak", "bytes.peak_reserved"),
     ];
@@ -75,8 +79,8 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         }
         assert!(refused.get("bytes.limit").is_some());
         let names: Vec<_> = now.iter().map(|(name, _)| name).collect();
-        assert!(names.is_sorted() && names.len() == 25, "{names:?}");
-        assert!(now.to_string().lines().count() == 25);
+        assert!(names.is_sorted() && names.len() == 31, "{names:?}");
+        assert!(now.to_string().lines().count() == 31);
         drop((y, view));
     });
 }
@@ -104,6 +108,250 @@ fn the_peak_of_what_is_reserved_outlives_trims_and_scopes_until_it_is_reset() {
         assert_eq!((peak(), device.memory().peak_reserved), (most, most));
         device.reset_peak();
         assert_eq!(peak(), reserved());
+    });
+}
+
+/// Reads some figures, by name.
+fn read<const N: usize>(device: &Device, names: [&str; N]) -> [u64; N] {
+    let stats = memory::stats(device);
+    names.map(|name| stats.get(name).unwrap_or_else(|| panic!("{name}")))
+}
+
+#[test]
+fn the_peaks_of_what_is_used_and_cached_are_exact_for_one_thread_until_they_are_reset() {
+    if ran_apart() {
+        return;
+    }
+    switched(true, |device| {
+        let now = || read(device, ["bytes.used", "bytes.cached"]);
+        let peaks = || read(device, ["bytes.peak_used", "bytes.peak_cached"]);
+        let make = |bytes: usize| Tensor::zeros(bytes, DType::U8, device).unwrap();
+        // Blocks that a thread keeps, those of segments, and large ones.
+        for (bytes, count) in [(1000, 40), (1000, 400), (30_000, 100), (3 << 20, 5)] {
+            gc::collect();
+            device.clear_cache();
+            device.reset_peak();
+            let [used, cached] = now();
+            assert_eq!(peaks(), [used, cached], "{bytes} B, {count} times: as of now");
+            let held: Vec<_> = (0..count).map(|_| make(bytes)).collect();
+            let [most_used, least_cached] = now();
+            assert!(most_used >= used + (bytes * count) as u64, "{used} and {most_used}");
+            drop(held);
+            gc::collect();
+            let [after, most_cached] = now();
+            assert!(after == used && most_cached >= least_cached + (bytes * count) as u64, "{after}, {most_cached}");
+            // Once more, of what waits: no more is used, and none of it waits meanwhile.
+            let again: Vec<_> = (0..count / 2).map(|_| make(bytes)).collect();
+            assert!(now()[1] < most_cached);
+            drop(again);
+            gc::collect();
+            assert_eq!(peaks(), [most_used, most_cached], "{bytes} B, {count} times");
+            assert_eq!((device.memory().peak_used, device.memory().peak_cached), (most_used, most_cached));
+            memory::scope("part", device, || {});
+            memory::clear_scopes();
+            device.clear_cache();
+            assert_eq!(peaks(), [most_used, most_cached], "{bytes} B, {count} times: it went back");
+        }
+        device.reset_peak();
+        assert_eq!(peaks(), now());
+    });
+}
+
+#[test]
+fn a_peak_of_what_is_used_or_cached_that_nobody_looked_at_is_told_later() {
+    if ran_apart() {
+        return;
+    }
+    switched(true, |device| {
+        let make = |bytes: usize| Tensor::zeros(bytes, DType::U8, device).unwrap();
+        let figures = || read(device, ["bytes.used", "bytes.cached", "bytes.peak_used", "bytes.peak_cached"]);
+        // From the second time on out of the thread's cache, where there is one, and back.
+        let take = || {
+            drop((0..20).map(|_| make(2048)).collect::<Vec<_>>());
+            gc::collect();
+        };
+        (0..2).for_each(|_| take());
+        device.reset_peak();
+        let [used, cached, ..] = figures();
+        take();
+        // Less, and out of no such cache.
+        let other = make(36 << 10);
+        let [_, now, peak_used, peak_cached] = figures();
+        assert_eq!((peak_used - used, peak_cached), (20 * 2048, cached.max(now)));
+        drop(other);
+        gc::collect();
+        let large = make(1 << 20);
+        let [_, cached, ..] = figures();
+        drop(large);
+        gc::collect();
+        device.clear_cache();
+        let after = figures();
+        assert!(after[3] >= cached + (1 << 20) && after[1] < after[3], "{cached}, {after:?}");
+    });
+}
+
+#[test]
+fn totals_grow_by_each_block_that_is_handed_out_and_by_what_the_system_or_driver_gives() {
+    if ran_apart() {
+        return;
+    }
+    switched(true, |device| {
+        let figures = || read(device, ["bytes.total_used", "bytes.total_reserved", "bytes.used", "bytes.reserved"]);
+        let make = |bytes: usize| {
+            drop(Tensor::zeros(bytes, DType::U8, device).unwrap());
+            gc::collect();
+        };
+        gc::collect();
+        device.clear_cache();
+        let before = figures();
+        let held = Tensor::zeros(24 << 20, DType::U8, device).unwrap();
+        let [total_used, total_reserved, used, reserved] = figures();
+        let size = used - before[2];
+        assert!(size >= 24 << 20 && total_used - before[0] == size, "{size} of {total_used}");
+        assert_eq!(total_reserved - before[1], reserved - before[3], "nothing went back");
+        drop(held);
+        gc::collect();
+        (0..3).for_each(|_| make(24 << 20));
+        assert_eq!(figures()[..2], [total_used + 3 * size, total_reserved], "of what was kept");
+        device.clear_cache();
+        make(24 << 20);
+        let again = figures();
+        assert_eq!(again[0], total_used + 4 * size);
+        assert!(again[1] >= total_reserved + (24 << 20), "{} came again", again[1] - total_reserved);
+        // Blocks that a thread keeps have a size of their own.
+        make(1000);
+        let small = figures();
+        (0..1000).for_each(|_| make(1000));
+        let [total_used, total_reserved, ..] = figures();
+        assert_eq!((total_used - small[0], total_reserved), (1024 * 1000, small[1]));
+        let memory = device.memory();
+        assert_eq!((memory.total_used, memory.total_reserved), (total_used, total_reserved));
+        assert!(memory.total_reserved >= memory.peak_reserved && memory.total_used >= memory.peak_used);
+    });
+}
+
+#[test]
+fn with_several_threads_a_peak_is_off_by_what_their_caches_have() {
+    const THREADS: u64 = 4;
+    in_own_process("it::stats::with_several_threads_a_peak_is_off_by_what_their_caches_have", || {
+        let device = &Device::Cpu;
+        let wait = std::sync::Barrier::new(THREADS as usize);
+        device.reset_peak();
+        let [used, cached] = read(device, ["bytes.used", "bytes.cached"]);
+        let work = || {
+            let take = || -> Vec<Tensor> { (0..64).map(|_| Tensor::zeros(1024, DType::U8, device).unwrap()).collect() };
+            (0..50).for_each(|_| drop(take()));
+            wait.wait();
+            let held = take();
+            wait.wait();
+            drop(held);
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        gc::collect();
+        // What each holds, and its cache keeps of this size; as much again is dead and was not reaped yet.
+        let each = 64 * 1024;
+        let [peak_used, peak_cached] = read(device, ["bytes.peak_used", "bytes.peak_cached"]);
+        assert!((each..=3 * THREADS * each).contains(&(peak_used - used)), "{peak_used} of {used}");
+        // Some of it is in segments of 256 KiB.
+        let most = 3 * THREADS * each + THREADS * (256 << 10);
+        assert!(peak_cached - cached <= most, "{peak_cached} of {cached}");
+        device.reset_peak();
+        let now = read(device, ["bytes.used", "bytes.cached"]);
+        assert_eq!(read(device, ["bytes.peak_used", "bytes.peak_cached"]), now);
+    });
+}
+
+#[test]
+fn the_most_arrays_are_exact_for_one_thread_until_they_are_reset() {
+    if ran_apart() {
+        return;
+    }
+    switched(true, |device| {
+        gc::collect();
+        device.reset_peak();
+        let figures = || read(device, ["arrays.current", "arrays.peak"]);
+        let [before, peak] = figures();
+        assert_eq!(peak, before);
+        let make = || Tensor::zeros(4, DType::U8, device).unwrap();
+        for count in [1, 10, 1000, 30] {
+            let held: Vec<_> = (0..count).map(|_| make()).collect();
+            assert_eq!(figures()[0], before + count);
+            drop(held);
+            gc::collect();
+        }
+        for _ in 0..1000 {
+            make().close();
+        }
+        memory::scope("part", device, || {});
+        memory::clear_scopes();
+        assert_eq!(figures(), [before, before + 1000]);
+        device.reset_peak();
+        assert_eq!(figures(), [before, before]);
+        let (x, y) = (make(), make());
+        x.close();
+        drop(y);
+        gc::collect();
+        assert_eq!(figures(), [before, before + 2]);
+    });
+}
+
+#[test]
+fn the_most_arrays_of_several_threads_are_at_most_64_off_for_each_whoever_ends_them() {
+    const TEST: &str = "it::stats::the_most_arrays_of_several_threads_are_at_most_64_off_for_each_whoever_ends_them";
+    const THREADS: u64 = 4;
+    in_own_process(TEST, || {
+        let device = &Device::Cpu;
+        device.reset_peak();
+        let [before] = read(device, ["arrays.current"]);
+        let make = || -> Vec<Tensor> { (0..300).map(|_| Tensor::zeros(4, DType::U8, device).unwrap()).collect() };
+        for _ in 0..10 {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(make)).collect();
+                let all: Vec<Vec<Tensor>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+                // What others made ends here.
+                all.iter().flatten().for_each(Tensor::close);
+            });
+        }
+        gc::collect();
+        let [now, peak] = read(device, ["arrays.current", "arrays.peak"]);
+        assert_eq!(now, before);
+        let most = before + THREADS * 300;
+        assert!((most - 64 * THREADS..=most + 64 * THREADS).contains(&peak), "{peak} of {most}");
+        device.reset_peak();
+        assert_eq!(read(device, ["arrays.peak"]), [before]);
+    });
+}
+
+#[test]
+fn the_most_arrays_that_managers_keep_are_told_until_they_are_reset() {
+    if ran_apart() {
+        return;
+    }
+    switched(false, |device| {
+        gc::collect_orphans();
+        device.reset_peak();
+        let figures = || read(device, ["arrays.kept", "arrays.peak_kept"]);
+        let [before, peak] = figures();
+        assert_eq!(peak, before);
+        for count in [100, 3] {
+            let manager = base(device);
+            (0..count).for_each(|_| drop(manager.zeros(4, DType::U8).unwrap()));
+            let key = manager.zeros(4, DType::U8).unwrap().key();
+            let found = Tensor::from_registry(key).expect("its manager keeps it");
+            assert_eq!(figures(), [before + count, before + 101], "one has a handle again");
+            drop(found);
+            manager.close().unwrap();
+            assert_eq!(figures(), [before, before + 101]);
+        }
+        let manager = base(device);
+        drop(manager.zeros(4, DType::U8).unwrap());
+        device.reset_peak();
+        assert_eq!((figures(), gc::collect_orphans()), ([before + 1; 2], 1));
+        device.reset_peak();
+        assert_eq!(figures(), [before, before]);
     });
 }
 
