@@ -249,7 +249,7 @@ impl<S: PageSource> Store<S> {
     pub(super) fn take(&mut self, size: usize) -> Option<TakenBlock> {
         let taken =
             if size > SMALL_MAX { self.take_large(block_size::<Touched>(size)?)? } else { self.take_small(size)? };
-        self.total_used += taken.span.bytes() as u64;
+        self.total_used = self.total_used.saturating_add(taken.span.bytes() as u64);
         Some(taken)
     }
 
@@ -285,7 +285,7 @@ impl<S: PageSource> Store<S> {
         *self.large.tag_mut(number) = Touched(bytes);
         self.large.status_mut(number).state = BlockState::Owned;
         self.owned += bytes;
-        self.total_resident += new as u64;
+        self.total_resident = self.total_resident.saturating_add(new as u64);
         self.last_size = bytes;
         self.note(bytes);
         if new > 0 {
