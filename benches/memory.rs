@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
@@ -38,11 +38,39 @@ fn budgets(criterion: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("can_fit", count), |bench| bench.iter(|| last.can_fit(black_box(1000))));
     }
+    for (name, is_shared) in [("none", false), ("one for both", true)] {
+        let house = NdManager::new_base_manager(&Device::Cpu).expect("a manager");
+        if is_shared {
+            house.set_budget(Budget::new().max_bytes(1 << 30)).expect("an open manager");
+        }
+        group.bench_function(BenchmarkId::new("by each of two threads", name), |bench| {
+            bench.iter_custom(|iterations| two_threads(&house, iterations));
+        });
+    }
     let tenant = NdManager::new_base_manager(&Device::Cpu).expect("a manager");
     tenant.set_budget(Budget::new().max_bytes(1000)).expect("an open manager");
     group.bench_function("refused", |bench| {
         bench.iter(|| Tensor::zeros(2000, DType::U8, &tenant).expect_err("beyond the budget"));
     });
+}
+
+/// The time of two threads that make and drop so many arrays each, of managers of their own within one.
+fn two_threads(house: &NdManager, iterations: u64) -> Duration {
+    let ready = Barrier::new(3);
+    std::thread::scope(|scope| {
+        let make = || {
+            let own = house.new_sub_manager().expect("an open manager");
+            ready.wait();
+            for _ in 0..iterations {
+                black_box(Tensor::empty(4, DType::F32, &own).expect("memory"));
+            }
+        };
+        let (one, other) = (scope.spawn(make), scope.spawn(make));
+        ready.wait();
+        let begun = Instant::now();
+        one.join().and(other.join()).expect("no panic");
+        begun.elapsed()
+    })
 }
 
 fn zeros(bytes: usize) -> Tensor {

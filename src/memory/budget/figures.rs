@@ -64,7 +64,7 @@ impl Budget {
 pub struct BudgetUse {
     /// Bytes charged, what is reserved among them.
     pub bytes: u64,
-    /// The most that it was.
+    /// The most that it was; of several threads with what each keeps for its next arrays, 64 KiB at most.
     pub peak_bytes: u64,
     /// All bytes that were charged.
     pub total_bytes: u64,
@@ -72,7 +72,7 @@ pub struct BudgetUse {
     pub reserved_bytes: u64,
     /// Arrays; of a workspace those of the running cycle.
     pub arrays: u64,
-    /// The most that there were; of a workspace in one cycle.
+    /// The most that there were, of several threads with 64 at most that each keeps; of a workspace in one cycle.
     pub peak_arrays: u64,
     /// All arrays that were counted; of a workspace none.
     pub total_arrays: u64,
