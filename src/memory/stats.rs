@@ -199,7 +199,8 @@ pub fn stats(device: &Device) -> Stats {
         ("requests.spilled", read(&SPILLED)),
         ("threads.interrupts", arrays.interrupts),
     ];
-    let named = figures::of_device(device).iter().flat_map(|(name, of)| of_workspace(name, of)).collect();
+    let mut named = Vec::new();
+    figures::of_device(device).iter().for_each(|(name, of)| named.extend(of_workspace(name, of)));
     Stats::of(&all, &[("bytes.limit", memory.limit)], named)
 }
 

@@ -229,9 +229,12 @@ impl Rule {
             let away = (start + row + keys) as f32 - (queries + key) as f32;
             -slope * if self.causal { away.max(0.0) } else { away.abs() }
         };
-        let rows = |&slope: &f32| {
-            (0..ranges.len()).flat_map(move |row| (first..first + wide).map(move |key| (slope, row, key)))
-        };
-        (slopes.len(), slopes.iter().flat_map(rows).map(|(slope, row, key)| of(slope, row, key)).collect())
+        let mut all = Vec::new();
+        for &slope in slopes {
+            for row in 0..ranges.len() {
+                all.extend((first..first + wide).map(|key| of(slope, row, key)));
+            }
+        }
+        (slopes.len(), all)
     }
 }

@@ -15,9 +15,16 @@ const LIBRARIES: [&str; 4] = ["libnvrtc-builtins.so", "libnvrtc.so", "libcublasL
 
 /// Folders in which toolkits lie.
 fn folders() -> Vec<PathBuf> {
-    let homes = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
-    homes.flat_map(|home| [home.join("lib64"), home.join("targets/x86_64-linux/lib")]).collect()
+    let mut homes: Vec<PathBuf> = Vec::new();
+    for said in ["CUDA_HOME", "CUDA_PATH"] {
+        homes.extend(std::env::var_os(said).map(PathBuf::from));
+    }
+    homes.push("/usr/local/cuda".into());
+    let mut folders = Vec::new();
+    for home in homes {
+        folders.extend([home.join("lib64"), home.join("targets/x86_64-linux/lib")]);
+    }
+    folders
 }
 
 /// The folders that were searched, for messages.

@@ -199,12 +199,14 @@ impl SimDriver {
 
 /// The bytes that a section uses.
 fn ranges(steps: &[RecordedStep]) -> Vec<Range<usize>> {
-    let range = |span: &Span| range_of(*span);
-    let of = |step: &RecordedStep| match step {
-        RecordedStep::HandedOut(span) | RecordedStep::SubAllocated(span) => vec![range(span)],
-        RecordedStep::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
-    };
-    let mut all: Vec<_> = steps.iter().flat_map(of).filter(|range| !range.is_empty()).collect();
+    let mut all = Vec::new();
+    for step in steps {
+        match step {
+            RecordedStep::HandedOut(span) | RecordedStep::SubAllocated(span) => all.push(range_of(*span)),
+            RecordedStep::Kernel(_, operands, _) => all.extend(operands.iter().map(|(view, _)| range_of(view.span()))),
+        }
+    }
+    all.retain(|range| !range.is_empty());
     sort_by_key(&mut all, |range| (range.start, range.end));
     all.dedup();
     all

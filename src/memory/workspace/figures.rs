@@ -101,10 +101,13 @@ pub(crate) fn of_device(device: &Device) -> Vec<(Arc<str>, Figures)> {
         return Vec::new();
     }
     let all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
-    let rows = all.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
     let now = |row: &DeviceRow| {
         let cycles: u64 = row.scopes.iter().map(|(scope, first)| scope.last() - first).sum();
         Figures { cycles: row.figures.cycles + cycles, ..row.figures }
     };
-    rows.filter(|(_, row)| row.device == *device).map(|(name, row)| (Arc::clone(name), now(row))).collect()
+    let mut found = Vec::new();
+    for (name, rows) in all.iter() {
+        found.extend(rows.iter().filter(|row| row.device == *device).map(|row| (Arc::clone(name), now(row))));
+    }
+    found
 }

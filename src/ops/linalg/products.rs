@@ -89,11 +89,15 @@ impl Proxy {
             let filled = |dims: &[usize]| (dims.len()..rank).map(|_| 1).chain(dims.iter().copied()).collect::<Few>();
             let (a, b) = (filled(a), filled(b));
             let elem_bytes = self.dtype().size_in_bytes();
-            let pairs: Few = a.iter().zip(b.iter()).flat_map(|(&m, &n)| [m, n]).collect();
+            // The first axis of one, then that of the other, and so on.
+            let alternating = |a: &dyn Fn(usize) -> usize, b: &dyn Fn(usize) -> usize| -> Few {
+                (0..2 * rank).map(|i| if i % 2 == 0 { a(i / 2) } else { b(i / 2) }).collect()
+            };
+            let (of_a, of_b) = (|i: usize| a[i], |i: usize| b[i]);
+            let pairs = alternating(&of_a, &of_b);
             shape_of(op, &pairs, elem_bytes)?;
-            let outer: Few = a.iter().flat_map(|&m| [m, 1]).collect();
-            let inner: Few = b.iter().flat_map(|&n| [1, n]).collect();
-            let to: Few = a.iter().zip(b.iter()).map(|(&m, &n)| m * n).collect();
+            let (outer, inner) = (alternating(&of_a, &|_| 1), alternating(&|_| 1, &of_b));
+            let to: Few = (0..rank).map(|i| a[i] * b[i]).collect();
             self.reshape(outer)?.broadcast_mul(&rhs.reshape(inner)?)?.reshape(to)
         })
     }

@@ -109,8 +109,12 @@ impl Evaluation {
 
     fn matrix_text(&self, out: &mut String) {
         let classes = 0..self.classes;
-        let largest = classes.clone().flat_map(|actual| classes.clone().map(move |predicted| (actual, predicted)));
-        let largest = largest.map(|(actual, predicted)| self.confusion(actual, predicted)).max().unwrap_or(0);
+        let mut largest = 0;
+        for actual in classes.clone() {
+            for predicted in classes.clone() {
+                largest = self.confusion(actual, predicted).max(largest);
+            }
+        }
         // A space before the digits: they do not touch at powers of ten.
         let width = largest.max(self.classes.saturating_sub(1) as u64).to_string().len() + 1;
         out.push_str("=========================Confusion Matrix=========================\n");

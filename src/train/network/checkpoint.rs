@@ -228,8 +228,10 @@ impl Network {
     /// What the network's updaters keep, among arrays that have it all, or nothing of it, beside the parameters.
     fn state_among<'a>(&self, index: &Path, arrays: &'a HashMap<String, Tensor>) -> Result<Vec<(&'a str, &'a Tensor)>> {
         let names: HashSet<&str> = self.param_names().collect();
-        let kept = self.named().flat_map(|(param, var)| param.state_names().map(move |name| (name, var)));
-        let kept: HashMap<String, &Var> = kept.collect();
+        let mut kept: HashMap<String, &Var> = HashMap::new();
+        for (param, var) in self.named() {
+            kept.extend(param.state_names().map(|name| (name, var)));
+        }
         let mut state = Vec::with_capacity(kept.len());
         for (name, array) in arrays.iter().filter(|(name, _)| !names.contains(name.as_str())) {
             if kept.get(name).is_none_or(|var| var.dims() != array.dims()) {

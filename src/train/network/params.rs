@@ -149,8 +149,11 @@ impl Network {
 
     /// Those that are there.
     pub(super) fn known_state(&self) -> Vec<(String, Tensor)> {
-        let of = |(param, _): (&ParamInfo, &Var)| param.state_names().zip(param.state().clone()).collect::<Vec<_>>();
-        self.named().flat_map(of).collect()
+        let mut all = Vec::new();
+        for (param, _) in self.named() {
+            all.extend(param.state_names().zip(param.state().clone()));
+        }
+        all
     }
 
     /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`]; none if a name is unknown,

@@ -45,10 +45,14 @@ pub(super) fn check(config: &NetworkConfig) -> Result<()> {
 
 fn check_numbers(settings: &LayerSettings, place: &str) -> Result<()> {
     let mut of_weights = settings.updater.map_or_else(Vec::new, of_updater);
-    of_weights.extend(settings.regularization.into_iter().flat_map(of_penalties));
+    if let Some(penalty) = &settings.regularization {
+        of_weights.extend(of_penalties(*penalty));
+    }
     of_weights.extend(settings.normalization.and_then(of_threshold));
     let mut of_biases = settings.bias_updater.map_or_else(Vec::new, of_updater);
-    of_biases.extend(settings.bias_regularization.into_iter().flat_map(of_penalties));
+    if let Some(penalty) = &settings.bias_regularization {
+        of_biases.extend(of_penalties(*penalty));
+    }
     for (numbers, whose) in [(of_weights, ""), (of_biases, " of biases")] {
         for (name, number, (is_allowed, expected)) in numbers {
             if !is_allowed(number) {
