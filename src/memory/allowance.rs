@@ -1,15 +1,13 @@
 //! What a thread keeps of a budget to itself: bytes and arrays that it freed, and that stay charged for its next ones,
 //! which take them without a locked instruction.
 //!
-//! Its thread alone changes it, between two writes to `busy`. Who takes back what another thread keeps says so in
-//! `taken`, issues the heavy barrier (`hazard.rs`), and waits until that thread is not busy: either the thread finds
-//! `taken` and leaves all as it is, or it is waited for.
+//! Its thread changes it between two writes to `busy`. Who takes back what another thread keeps says so in `taken`,
+//! issues the heavy barrier (`hazard.rs`), and waits until that thread is not busy: either the thread finds `taken` and
+//! leaves all as it is, or it is waited for. What goes back is credited to its node before it is gone from here: who
+//! finds nothing finds it there.
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, wait_turn};
-use crate::memory::hazard::{Light, heavy};
-
-/// The most arrays that a thread keeps.
-const MOST_ARRAYS: u64 = 64;
+use crate::memory::hazard::Light;
 
 /// Of bytes or of arrays: what was freed, and what of that was drawn again.
 #[derive(Debug)]
@@ -18,15 +16,17 @@ struct Kept {
     drawn: AtomicU64,
 }
 
-/// Relaxed throughout: numbers of one writer, who reads his own; who takes them comes after it by `busy`.
 impl Kept {
+    // Relaxed throughout, but in `empty`: numbers that one thread at a time writes, by `busy` and `taken`.
+
     fn none() -> Self {
         Kept { freed: AtomicU64::new(0), drawn: AtomicU64::new(0) }
     }
 
     #[inline(always)]
     fn left(&self) -> u64 {
-        self.freed.load(Ordering::Relaxed).wrapping_sub(self.drawn.load(Ordering::Relaxed))
+        // By a look from outside `busy` one of the two may be older.
+        self.freed.load(Ordering::Relaxed).saturating_sub(self.drawn.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
@@ -34,12 +34,15 @@ impl Kept {
         counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
 
-    /// What is left, and what was drawn; from now on nothing.
-    fn empty(&self) -> (u64, u64) {
-        let both = (self.left(), self.drawn.load(Ordering::Relaxed));
-        self.freed.store(0, Ordering::Relaxed);
+    /// What is left, and what was drawn.
+    fn both(&self) -> (u64, u64) {
+        (self.left(), self.drawn.load(Ordering::Relaxed))
+    }
+
+    fn empty(&self) {
+        // Release: pairs with the Acquire in `has_of`: who finds nothing finds it credited.
+        self.freed.store(0, Ordering::Release);
         self.drawn.store(0, Ordering::Relaxed);
-        both
     }
 }
 
@@ -61,8 +64,9 @@ pub(crate) struct Allowance {
     /// The node that all is charged to, and to those above it; and of which version of all nodes that holds.
     node: AtomicU32,
     version: AtomicU64,
-    /// The most bytes: 0 if nothing may be kept of this node.
+    /// The most bytes, and arrays: 0 if nothing may be kept of this node.
     most: AtomicU64,
+    most_arrays: AtomicU64,
     /// What of other nodes was freed since it is of this one.
     misses: AtomicU32,
     bytes: Kept,
@@ -78,6 +82,7 @@ impl Allowance {
             node: AtomicU32::new(0),
             version: AtomicU64::new(0),
             most: AtomicU64::new(0),
+            most_arrays: AtomicU64::new(0),
             misses: AtomicU32::new(0),
             bytes: Kept::none(),
             arrays: Kept::none(),
@@ -87,7 +92,7 @@ impl Allowance {
     /// Runs `f`, by the thread whose it is, unless another one takes what there is. What `f` answers; else `false`.
     #[inline(always)]
     fn alone(&self, f: impl FnOnce() -> bool) -> bool {
-        // Relaxed: comes before the look at `taken` by the light barrier, which pairs with `heavy` in `recall`.
+        // Relaxed: comes before the look at `taken` by the light barrier, which pairs with that of who claims it.
         self.busy.store(1, Ordering::Relaxed);
         self.light.barrier();
         // Acquire: pairs with the Release in `recall`: what that one left is found.
@@ -130,8 +135,8 @@ impl Allowance {
         self.is_of(node, version)
             && self.alone(|| {
                 // Relaxed: the thread's own.
-                let most = self.most.load(Ordering::Relaxed);
-                let fits = self.bytes.left() + bytes <= most && self.arrays.left() + arrays <= MOST_ARRAYS.min(most);
+                let (most, most_arrays) = (self.most.load(Ordering::Relaxed), self.most_arrays.load(Ordering::Relaxed));
+                let fits = self.bytes.left() + bytes <= most && self.arrays.left() + arrays <= most_arrays;
                 if fits {
                     Kept::add(&self.bytes.freed, bytes);
                     Kept::add(&self.arrays.freed, arrays);
@@ -148,14 +153,15 @@ impl Allowance {
         misses >= 16 || self.version.load(Ordering::Relaxed) != version || self.node.load(Ordering::Relaxed) == 0
     }
 
-    /// Is of another node from now on, and keeps so many bytes of it. By the thread whose it is, after
+    /// Is of another node from now on, and keeps so many bytes and arrays of it. By the thread whose it is, after
     /// [`Allowance::hand_over`].
-    pub(crate) fn begin(&self, node: u32, version: u64, most: u64) {
+    pub(crate) fn begin(&self, node: u32, version: u64, (most, most_arrays): (u64, u64)) {
         self.alone(|| {
             // Relaxed: the thread's own, here and below.
             self.node.store(node, Ordering::Relaxed);
             self.version.store(version, Ordering::Relaxed);
             self.most.store(most, Ordering::Relaxed);
+            self.most_arrays.store(most_arrays, Ordering::Relaxed);
             self.misses.store(0, Ordering::Relaxed);
             true
         });
@@ -163,40 +169,55 @@ impl Allowance {
 
     /// Whether there is something to take, by a look. Of which node.
     pub(crate) fn has_of(&self) -> Option<u32> {
-        // Relaxed: what its thread did before the caller knew of it is found; the rest is as if it came later.
-        let some = self.bytes.freed.load(Ordering::Relaxed) | self.arrays.freed.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `empty`. What its thread did before the caller knew of it is found; the
+        // rest is as if it came later.
+        let some = self.bytes.freed.load(Ordering::Acquire) | self.arrays.freed.load(Ordering::Acquire);
+        // Relaxed: a node that nothing is kept of any more has been credited.
         (some != 0).then(|| self.node.load(Ordering::Relaxed))
     }
 
-    fn empty(&self) -> Settlement {
+    /// What there is goes back, by `credit`; from now on nothing.
+    fn settle<R>(&self, credit: impl FnOnce(Settlement) -> R) -> R {
         // Relaxed: by its thread, or after it.
         let node = self.node.load(Ordering::Relaxed);
-        Settlement { node, bytes: self.bytes.empty(), arrays: self.arrays.empty() }
+        let credited = credit(Settlement { node, bytes: self.bytes.both(), arrays: self.arrays.both() });
+        self.bytes.empty();
+        self.arrays.empty();
+        credited
     }
 
-    /// What there is, by the thread whose it is: nothing, if another one is about to take it.
-    pub(crate) fn hand_over(&self) -> Settlement {
-        let mut all = Settlement::default();
+    /// What there is goes back, by the thread whose it is. Not, if another one is about to take it.
+    pub(crate) fn hand_over<R>(&self, credit: impl FnOnce(Settlement) -> R) -> Option<R> {
+        let mut credited = None;
         self.alone(|| {
-            all = self.empty();
+            credited = Some(self.settle(credit));
             true
         });
-        all
+        credited
     }
 
-    /// What there is, by another thread; one at a time.
-    pub(crate) fn recall(&self) -> Settlement {
+    /// Another thread is about to take what there is, one at a time: after the heavy barrier, by [`Allowance::recall`].
+    pub(crate) fn claim(&self) {
         // Relaxed: the barrier orders it before the look at `busy`.
         self.taken.store(1, Ordering::Relaxed);
-        heavy(u32::MAX);
+    }
+
+    /// Whether it is claimed, for who claims.
+    pub(crate) fn is_claimed(&self) -> bool {
+        // Relaxed: his own.
+        self.taken.load(Ordering::Relaxed) != 0
+    }
+
+    /// What there is goes back, by the thread that claimed it.
+    pub(crate) fn recall<R>(&self, credit: impl FnOnce(Settlement) -> R) -> R {
         let mut turns = 0;
         // Acquire: pairs with the Release in `alone`.
         while self.busy.load(Ordering::Acquire) != 0 {
             wait_turn(&mut turns);
         }
-        let all = self.empty();
+        let credited = self.settle(credit);
         // Release: pairs with the Acquire in `alone`.
         self.taken.store(0, Ordering::Release);
-        all
+        credited
     }
 }

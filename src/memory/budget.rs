@@ -17,11 +17,12 @@
 //!
 //! # What threads keep
 //! An array that is freed stays charged for the next one that its thread makes within the same budget: that one asks
-//! nobody, however many budgets are above (`memory/allowance.rs`). A thread keeps 64 KiB and 64 arrays at most, of one
-//! node, and of none that has to see each array: with a soft limit or a reservation, its own or above, or of a
-//! workspace. It gives back what it keeps when it has too little, or ends; and whoever would be refused, asks for the
-//! figures or ends a node asks all threads first. So a peak is exact for one thread, and at most 64 KiB and 64 arrays
-//! too high for each further one; nothing else shows it.
+//! nobody, however many budgets are above (`memory/allowance.rs`). A thread keeps 64 KiB and 64 arrays at most, and no
+//! more than a 64th of any limit above, of one node; of none that has to see each array: with a soft limit or a
+//! reservation, its own or above, of a workspace, or with more than it may have. What it keeps goes back when that lets
+//! it pass a limit or a peak, when it frees of other nodes again and again, and at its end; and a budget that would
+//! refuse, tells its figures, gets other limits or ends asks all threads first. So a peak is exact for one thread, and
+//! at most 64 KiB and 64 arrays too high for each further one.
 //!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
@@ -92,7 +93,7 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget, former: u32) -> O
         number.store(begin, Ordering::Relaxed);
     }
     fresh.has_soft_arrays.store(has_soft_arrays, Ordering::Relaxed);
-    set(number, budget);
+    set_limits(fresh, budget);
     // What is charged to the former one comes over, and counts with what is free by now; what is reserved does not.
     let held = so_far.bytes.saturating_sub(so_far.reserved_bytes);
     fresh.arrays.open(so_far.peak_arrays, so_far.total_arrays.saturating_sub(so_far.arrays));
@@ -100,19 +101,23 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget, former: u32) -> O
     Some(number)
 }
 
-/// Changes the limits of a node; returns those before.
+/// Changes the limits of a node; returns those before. What was kept before that is drawn no more, and counts no more.
 pub(crate) fn set(number: u32, budget: &Budget) -> Budget {
-    let of = node(number);
+    let before = set_limits(node(number), budget);
+    allowances::change();
+    recall(number);
+    before
+}
+
+fn set_limits(of: &BudgetNode, budget: &Budget) -> Budget {
     let swap = |at: &AtomicU64, to: Option<u64>| at.swap(to.unwrap_or(NONE), Ordering::Relaxed);
     let known = |limit: u64| (limit != NONE).then_some(limit);
-    let before = Budget {
+    Budget {
         max_bytes: known(swap(&of.bytes.max, budget.max_bytes)),
         soft_bytes: known(swap(&of.soft, budget.soft_bytes)),
         max_arrays: known(swap(&of.arrays.max, budget.max_arrays)),
         soft_arrays: known(swap(&of.soft_arrays, budget.soft_arrays)),
-    };
-    allowances::change();
-    before
+    }
 }
 
 /// The limits of a node.
@@ -225,6 +230,7 @@ impl Charge {
             if let Some((_, some)) = drawn.next_if(|&(number, _)| number == at) {
                 left -= some;
                 free += some - node(at).reserve_again(some);
+                allowances::change();
             }
             if left == 0 && free == 0 {
                 // Those above were charged nothing.
@@ -248,7 +254,7 @@ impl Charge {
 /// The lowest budget that refuses; nothing is charged.
 #[inline]
 pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
-    if number == 0 || bytes == 0 || allowances::draw(number, bytes, 0) {
+    if number == 0 || bytes == 0 || charge_at_once(number, bytes) {
         return Ok(Charge { number, bytes, rare: Rare::default() });
     }
     match charge_from(number, 0, bytes, false, true) {
@@ -268,7 +274,6 @@ pub(crate) fn charge_at_once(number: u32, bytes: u64) -> bool {
 
 #[inline(never)]
 fn charge_plainly(number: u32, bytes: u64) -> bool {
-    settle_own();
     let mut at = number;
     loop {
         let of = node(at);
@@ -278,7 +283,8 @@ fn charge_plainly(number: u32, bytes: u64) -> bool {
         let is_plain = reserved == 0 && soft_arrays == NONE && (max_arrays == NONE || of.arrays.now() < max_arrays);
         if !is_plain || of.bytes.add_within(max.min(soft).min(peak), bytes, false).is_err() {
             take_back(number, at, bytes, &[]);
-            return false;
+            // With what the thread keeps there may be room, or no new peak.
+            return settle_own() && charge_plainly(number, bytes);
         }
         at = of.parent.load(Ordering::Relaxed);
         if at == 0 {
@@ -325,7 +331,10 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
                 break;
             }
         }
-        let again = |used| if recall(at) { of.bytes.add(left, forced) } else { Err(used) };
+        let again = |_| {
+            recall(at);
+            of.bytes.add(left, forced)
+        };
         let before = of.bytes.add(left, forced).or_else(again).map_err(|used| {
             // Asked first: with what is taken back, this node may end.
             let refusal = refused(at, used, left, false);
@@ -335,6 +344,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
         if of.bytes.rises_to(before + left) {
             rare.deferred().risen.push((&of.bytes, before + left));
         }
+        of.bytes.note_forced(before + left, forced);
         let soft = of.soft.load(Ordering::Relaxed);
         if before <= soft && before + left > soft {
             rare.deferred().passed.push(at);
@@ -355,6 +365,7 @@ fn charge_from(number: u32, end: u32, bytes: u64, forced: bool, own: bool) -> Re
 fn take_back(number: u32, at: u32, bytes: u64, drawn: &[ReservationDraw]) {
     for draw in drawn {
         node(draw.node).reserved.fetch_add(draw.bytes, Ordering::Relaxed);
+        allowances::change();
     }
     let (mut left, mut drawn) = (bytes, drawn.iter().peekable());
     for below in path(number, at) {
@@ -453,10 +464,17 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
     settle_own();
     while at != end && at != 0 {
         let of = node(at);
-        let again = |used| if recall(at) { of.arrays.add(1, forced) } else { Err(used) };
+        let again = |_| {
+            recall(at);
+            of.arrays.add(1, forced)
+        };
         match of.arrays.add(1, forced).or_else(again) {
-            Ok(before) if of.arrays.rises_to(before + 1) => rare.deferred().risen.push((&of.arrays, before + 1)),
-            Ok(_) => {}
+            Ok(before) => {
+                if of.arrays.rises_to(before + 1) {
+                    rare.deferred().risen.push((&of.arrays, before + 1));
+                }
+                of.arrays.note_forced(before + 1, forced);
+            }
             Err(used) => {
                 let refusal = refused(at, used, 1, true);
                 Count { number, end: at, rare }.revoke();
@@ -472,17 +490,19 @@ pub(crate) fn count_array(number: u32, end: u32, forced: bool) -> Result<Count, 
 /// nothing is counted.
 #[inline]
 pub(crate) fn count_at_once(number: u32) -> bool {
-    if allowances::draw(number, 0, 1) {
-        return true;
-    }
-    settle_own();
+    allowances::draw(number, 0, 1) || count_plainly(number)
+}
+
+#[inline(never)]
+fn count_plainly(number: u32) -> bool {
     let mut at = number;
     while at != 0 {
         let BudgetNode { arrays, parent, .. } = node(at);
         let most = arrays.max.load(Ordering::Relaxed).min(arrays.peak.load(Ordering::Relaxed));
         if arrays.add_within(most, 1, false).is_err() {
             path(number, at).for_each(|below| node(below).arrays.revoke(1));
-            return false;
+            // As in `charge_plainly`.
+            return settle_own() && count_plainly(number);
         }
         at = parent.load(Ordering::Relaxed);
     }
@@ -510,7 +530,7 @@ fn uncount_plainly(number: u32, end: u32) {
     }
 }
 
-/// Which budget would refuse an array more now.
+/// Which budget would refuse an array more now. None, if the thread keeps one.
 #[inline]
 pub(crate) fn full(number: u32) -> Option<OverBudget> {
     if allowances::has_array(number) {
@@ -595,7 +615,16 @@ pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBu
             (!fits).then(|| refused(at, used, bytes, false))
         })
     };
-    ask().and_then(|refusal| if recall(refusal.node) { ask() } else { Some(refusal) })
+    // The lowest that refuses, each once: those above may have less than they say, too.
+    let mut asked = 0;
+    loop {
+        let refusal = ask()?;
+        if refusal.node == asked {
+            return Some(refusal);
+        }
+        asked = refusal.node;
+        recall(asked);
+    }
 }
 
 /// Keeps bytes of a node free for those who charge it, or nodes below it.

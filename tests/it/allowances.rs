@@ -43,43 +43,81 @@ fn come_and_go(manager: &NdManager, count: usize, bytes: usize) {
 #[test]
 fn what_an_idle_thread_keeps_refuses_nobody() {
     alone(|| {
-        let (house, tenant) = (base(&Device::Cpu), base(&Device::Cpu));
-        house.set_budget(Budget::new().max_bytes(1000)).expect("it is open");
-        let guest = house.new_sub_manager().expect("it is open");
-        guest.set_budget(Budget::new().max_bytes(1000)).expect("it is open");
-        tenant.set_budget(Budget::new().max_arrays(3)).expect("it is open");
+        let (house, tenant, other) = (base(&Device::Cpu), base(&Device::Cpu), base(&Device::Cpu));
+        let below = |max: u64| {
+            let guest = house.new_sub_manager().expect("it is open");
+            guest.set_budget(Budget::new().max_bytes(max)).expect("it is open");
+            guest
+        };
+        house.set_budget(Budget::new().max_bytes(128_000)).expect("it is open");
+        let (guest, sibling) = (below(128_000), below(256_000));
+        tenant.set_budget(Budget::new().max_arrays(192)).expect("it is open");
         let first = &|| {
             come_and_go(&tenant, 3, 10);
-            come_and_go(&guest, 5, 200);
-            come_and_go(&guest, 5, 200);
+            come_and_go(&sibling, 8, 200);
+            come_and_go(&sibling, 8, 200);
+        };
+        let second = &|| {
+            come_and_go(&guest, 8, 200);
+            come_and_go(&guest, 8, 200);
         };
         // A move asks once, and looks for nothing.
-        let other = base(&Device::Cpu);
-        let moved = zeros(&other, 1000).expect("memory");
+        let moved = zeros(&other, 128_000).expect("memory");
         beside_idle(first, || {
             moved.attach(&house).expect("as much as there may be");
             moved.close();
         });
         beside_idle(first, || {
-            assert_eq!(figures(&guest)[0], (0, 0), "they are closed");
-            assert!(house.can_fit(1000), "and nobody waits for the thread that keeps them");
-            let _all = zeros(&house, 1000).expect("as much as there may be");
-            assert!(zeros(&house, 1).is_err());
-            let arrays = [10, 20, 30].map(|bytes| zeros(&tenant, bytes).expect("one of three"));
-            assert!(zeros(&tenant, 1).is_err());
-            let view = arrays[0].narrow(0, 0, 5).expect_err("a fourth").to_string();
-            assert!(view.contains('3'), "{view}");
+            beside_idle(second, || {
+                assert!(guest.can_fit(128_000), "what is kept of a budget above waits as well");
+                assert_eq!(figures(&guest)[0], (0, 0), "they are closed");
+            });
         });
-        // The other way round: a view asks first.
-        let lone = base(&Device::Cpu);
-        lone.set_budget(Budget::new().max_arrays(2)).expect("it is open");
-        beside_idle(
-            || come_and_go(&lone, 2, 8),
-            || {
-                let one = zeros(&lone, 8).expect("one of two");
-                one.narrow(0, 0, 4).expect("the other one");
-            },
-        );
+        beside_idle(second, || {
+            beside_idle(first, || {
+                assert!(house.can_fit(128_000), "nobody waits for the threads that keep them");
+                let _all = zeros(&guest, 128_000).expect("as much as there may be");
+                assert!(zeros(&house, 1).is_err());
+                let mut arrays: Vec<Tensor> = (0..191).map(|_| zeros(&tenant, 10).expect("room")).collect();
+                arrays.push(arrays[0].narrow(0, 0, 5).expect("one of 192"));
+                assert!(zeros(&tenant, 1).is_err());
+                let view = arrays[0].narrow(0, 0, 5).expect_err("one more").to_string();
+                assert!(view.contains("192"), "{view}");
+            });
+        });
+    });
+}
+
+/// Of a tenant that has more than it may have nothing is kept, before or after its limit fell, nor of one below it.
+#[test]
+fn above_a_limit_nothing_is_granted_until_enough_is_gone() {
+    alone(|| {
+        let house = base(&Device::Cpu);
+        let guest = house.new_sub_manager().expect("it is open");
+        for manager in [&house, &guest] {
+            manager.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
+        }
+        let mut arrays: Vec<Tensor> = (0..10).map(|_| zeros(&guest, 100).expect("room")).collect();
+        let close = |arrays: &mut Vec<Tensor>, count: usize| arrays.drain(..count).for_each(|array| array.close());
+        house.set_budget(Budget::new().max_bytes(500)).expect("it is open");
+        close(&mut arrays, 1);
+        assert!(zeros(&guest, 100).is_err() && !guest.can_fit(100), "900 are there");
+        close(&mut arrays, 5);
+        arrays.push(zeros(&guest, 100).expect("the fifth"));
+        assert!(zeros(&guest, 100).is_err());
+        house.set_budget(Budget::new().max_arrays(3)).expect("it is open");
+        close(&mut arrays, 1);
+        assert!(zeros(&guest, 100).is_err(), "four are there");
+        close(&mut arrays, 2);
+        arrays.push(zeros(&guest, 100).expect("the third"));
+        assert!(zeros(&guest, 100).is_err());
+        // A budget that comes above what is there.
+        let late = base(&Device::Cpu);
+        let array = zeros(&late, 300).expect("memory");
+        let view = array.narrow(0, 0, 10).expect("a view");
+        late.set_budget(Budget::new().max_arrays(1)).expect("it is open");
+        view.close();
+        assert!(zeros(&late, 1).is_err());
     });
 }
 
@@ -114,7 +152,7 @@ fn a_limit_that_falls_ends_what_was_kept_beyond_it() {
         let house = base(&Device::Cpu);
         let guest = house.new_sub_manager().expect("it is open");
         guest.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
-        house.set_budget(Budget::new().max_bytes(1000).max_arrays(10)).expect("it is open");
+        house.set_budget(Budget::new().max_bytes(1 << 20).max_arrays(1000)).expect("it is open");
         let stays = zeros(&guest, 400).expect("room");
         come_and_go(&guest, 5, 100);
         // Of the budget above, which the thread does not keep anything of itself.
@@ -126,7 +164,7 @@ fn a_limit_that_falls_ends_what_was_kept_beyond_it() {
         come_and_go(&guest, 3, 100);
         come_and_go(&guest, 3, 100);
         assert_eq!(house.budget_use().expect("a budget").soft_passed, 2, "each time the first of three passes it");
-        house.set_budget(Budget::new().max_bytes(1000)).expect("it is open");
+        house.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
         come_and_go(&guest, 3, 100);
         let reserved = house.reserve(600).expect("room");
         let drawn = zeros(&guest, 100).expect("it is reserved");
@@ -145,7 +183,7 @@ fn threads_within_one_budget_interrupt_nobody() {
 fn three_threads() {
     let _on = gc::scoped(true);
     let house = base(&Device::Cpu);
-    house.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
+    house.set_budget(Budget::new().max_bytes(1 << 22)).expect("it is open");
     let interrupts = || memory::stats(&Device::Cpu).get("threads.interrupts").expect("a figure");
     let before = interrupts();
     std::thread::scope(|scope| {

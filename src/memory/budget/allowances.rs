@@ -1,11 +1,15 @@
-//! What threads keep of budgets to themselves: where each has it, and how others get at it. What changes a node makes
-//! all that is kept void, until its thread calls again: a number that each compares, `VERSION`.
+//! What threads keep of budgets to themselves: where each has it, and how others get at it. Of what was kept before a
+//! node changed nothing is drawn, by a number that each thread compares, `VERSION`; it goes back at its thread's next
+//! call, or when it is recalled.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::memory::allowance::{Allowance, Settlement};
+use crate::memory::{
+    allowance::{Allowance, Settlement},
+    hazard::heavy,
+};
 
 #[repr(align(128))]
 struct Version(AtomicU64);
@@ -35,12 +39,12 @@ pub(crate) fn enlist() -> &'static Allowance {
     own
 }
 
-/// A thread ends. What it kept.
-pub(super) fn leave(own: &'static Allowance) -> Settlement {
+/// A thread ends: what it kept goes back by `credit`.
+pub(super) fn leave<R>(own: &'static Allowance, credit: impl FnOnce(Settlement) -> R) -> Option<R> {
     OWN.set(None);
-    let kept = own.hand_over();
+    let credited = own.hand_over(credit);
     FREE.lock().unwrap_or_else(PoisonError::into_inner).push(own);
-    kept
+    credited
 }
 
 /// That of the calling thread, if it has begun and has not ended.
@@ -84,15 +88,33 @@ pub(super) fn keep(number: u32, bytes: u64, arrays: u64, anew: fn(&Allowance, u3
     })
 }
 
-/// Takes what the first thread from `next` on keeps of nodes that `is_asked`, and gives it to `credit` before anybody
-/// else asks for it.
-pub(super) fn recall_next<R>(
+/// What threads keep of nodes that `is_asked` goes back by `credit`, of as many threads from the one with number `next`
+/// on as there is room for answers. Returns how many those are. Nobody asks for the same meanwhile.
+pub(super) fn recall_some(
     next: &mut usize,
     is_asked: impl Fn(u32) -> bool,
-    credit: impl FnOnce(Settlement) -> R,
-) -> Option<R> {
+    credit: impl Fn(Settlement) -> u32,
+    answers: &mut [u32],
+) -> usize {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let one = all.iter().skip(*next).inspect(|_| *next += 1).find(|one| one.has_of().is_some_and(&is_asked))?;
-    let is_own = OWN.get().is_some_and(|own| std::ptr::eq(own, *one));
-    Some(credit(if is_own { one.hand_over() } else { one.recall() }))
+    let is_own = |one: &Allowance| OWN.get().is_some_and(|own| std::ptr::eq(own, one));
+    let (first, mut found, mut others) = (*next, 0, false);
+    for one in &all[first..] {
+        if found == answers.len() {
+            break;
+        }
+        *next += 1;
+        if one.has_of().is_some_and(&is_asked) {
+            one.claim();
+            found += 1;
+            others |= !is_own(one);
+        }
+    }
+    if others {
+        // Whoever has begun is interrupted; who begins now finds the lock held, and then all that came before.
+        heavy(u32::MAX);
+    }
+    let claimed = all[first..*next].iter().filter(|one| one.is_claimed());
+    claimed.zip(answers).for_each(|(one, answer)| *answer = one.recall(&credit));
+    found
 }

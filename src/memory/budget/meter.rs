@@ -5,6 +5,7 @@
 //! Relaxed throughout, where nothing else is said, as in `budget.rs`.
 
 use crate::base::sync::{AtomicU64, Ordering};
+use crate::memory::budget::allowances;
 
 /// No limit.
 pub(super) const NONE: u64 = u64::MAX;
@@ -55,6 +56,14 @@ impl Meter {
             if self.charged.compare_exchange_weak(charged, sum, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(used);
             }
+        }
+    }
+
+    /// So many are there now: if that is more than there may be, nothing is drawn of what was kept.
+    #[inline(always)]
+    pub(super) fn note_forced(&self, now: u64, forced: bool) {
+        if forced && now > self.max.load(Ordering::Relaxed) {
+            allowances::change();
         }
     }
 

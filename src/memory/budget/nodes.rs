@@ -5,7 +5,8 @@
 //! # The end of a node
 //! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
 //! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is
-//! charged. Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
+//! charged. Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on. What
+//! threads keep of it is asked for then; what one keeps at that very moment goes back with its next call.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,10 +19,13 @@ use crate::memory::{
         refusal::WORKSPACES,
     },
     slab::slab,
+    switch,
 };
 
-/// The most bytes that a thread keeps of a node.
+/// The most bytes and arrays that a thread keeps of a node, and the part of its limits that they may be.
 const MOST_BYTES: u64 = 64 << 10;
+const MOST_ARRAYS: u64 = 64;
+const SHARE: u64 = 64;
 
 /// In `refs`: one life more.
 const LIFE: u64 = 1 << 32;
@@ -136,9 +140,11 @@ fn release_one(number: u32) -> Option<u32> {
     let life = of.refs.load(Ordering::Relaxed);
     of.arrays.charged.fetch_or(CLOSED, Ordering::Relaxed);
     // SeqCst: pairs with `free_bytes`: of this and what frees the last bytes, the later one finds the other.
-    of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
-    allowances::change();
-    recall(number);
+    let before = of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
+    if before & CLOSED == 0 {
+        allowances::change();
+        recall(number);
+    }
     ended_if_free(number, life)
 }
 
@@ -213,20 +219,32 @@ fn keep_anew(own: &Allowance, number: u32, bytes: u64, arrays: u64) -> bool {
     if bytes > MOST_BYTES || manager_of(number) == 0 || own.is_of(number, version) || !own.turns(version) {
         return false;
     }
-    settle(own.hand_over());
-    own.begin(number, version, if is_plain(number) { MOST_BYTES } else { 0 });
+    settle(own);
+    // Above a limit each array is refused, until enough are gone.
+    let Some(most) = most_kept(number) else { return false };
+    own.begin(number, version, most);
     own.keep(number, version, bytes, arrays)
 }
 
-/// Whether nobody has to see each array that is charged to a node.
-fn is_plain(number: u32) -> bool {
-    path(number, 0).all(|at| {
+/// How many bytes and arrays a thread may keep of a node: of small budgets a small part, nothing where somebody has to
+/// see each array. `None` where more is charged than there may be.
+fn most_kept(number: u32) -> Option<(u64, u64)> {
+    let mut most = (MOST_BYTES, MOST_ARRAYS);
+    for at in path(number, 0) {
         let of = node(at);
         // Relaxed: who changed it, changed the version after that.
-        let [soft, soft_arrays, reserved, charged] =
-            [&of.soft, &of.soft_arrays, &of.reserved, &of.bytes.charged].map(|number| number.load(Ordering::Relaxed));
-        soft == NONE && soft_arrays == NONE && reserved == 0 && charged & CLOSED == 0
-    })
+        let [soft, soft_arrays, reserved, charged, max, max_arrays] =
+            [&of.soft, &of.soft_arrays, &of.reserved, &of.bytes.charged, &of.bytes.max, &of.arrays.max]
+                .map(|number| number.load(Ordering::Relaxed));
+        if of.bytes.now() > max || of.arrays.now() > max_arrays {
+            return None;
+        }
+        most = (most.0.min(max / SHARE), most.1.min(max_arrays / SHARE));
+        if soft != NONE || soft_arrays != NONE || reserved != 0 || charged & CLOSED != 0 {
+            most = (0, 0);
+        }
+    }
+    Some(most)
 }
 
 /// Keeps bytes and arrays of a node that were freed, for the thread's next ones. `false` if they go back at once.
@@ -237,41 +255,43 @@ pub(super) fn keep(number: u32, bytes: u64, arrays: u64) -> bool {
 
 /// A thread ends: what it kept goes back.
 pub(crate) fn leave(own: &'static Allowance) {
-    settle(allowances::leave(own));
+    release(allowances::leave(own, credit).unwrap_or(0));
 }
 
-/// What the thread keeps goes back to its node.
-#[inline]
-pub(super) fn settle_own() {
-    if let Some(own) = allowances::own()
-        && own.has_of().is_some()
-    {
-        settle(own.hand_over());
-    }
-}
-
-/// What threads keep of a node and of those below it goes back. Whether there was any.
+/// What the thread keeps goes back to its node. Whether there was any.
 #[cold]
-pub(super) fn recall(number: u32) -> bool {
-    let is_below = |of: u32| path(of, 0).any(|above| above == number);
-    let (mut next, mut found) = (0, false);
-    while let Some(held) = allowances::recall_next(&mut next, is_below, credit) {
-        release(held);
-        found = true;
+#[inline(never)]
+pub(super) fn settle_own() -> bool {
+    let own = allowances::own().filter(|own| own.has_of().is_some());
+    own.inspect(|own| settle(own)).is_some()
+}
+
+fn settle(own: &Allowance) {
+    release(own.hand_over(credit).unwrap_or(0));
+}
+
+/// What threads keep of a node and of those below it goes back. Of workspaces none is kept.
+#[cold]
+pub(super) fn recall(number: u32) {
+    if manager_of(number) == 0 || switch::forked() {
+        return;
     }
-    found
+    let is_below = |of: u32| path(of, 0).any(|above| above == number);
+    let (mut next, mut held) = (0, [0; 16]);
+    loop {
+        let found = allowances::recall_some(&mut next, is_below, credit, &mut held);
+        held[..found].iter().for_each(|&number| release(number));
+        if found < held.len() {
+            return;
+        }
+    }
 }
 
-fn settle(kept: Settlement) {
-    release(credit(kept));
-}
-
-/// Gives a node, and those above, what was kept. The node, to be released: with the last bytes it may end.
+/// Gives a node, and those above, what was kept. The node, to be released, or 0: with the last bytes it may end.
 fn credit(kept: Settlement) -> u32 {
     let Settlement { node: number, bytes, arrays } = kept;
-    // As long as bytes are charged to it, it does not end. Where none are left, it is told what was drawn and the
-    // arrays: these were freed under the lock of their manager's list, before the manager let go of the node, which
-    // asked for them then.
+    // As long as bytes are charged to it, it does not end. Nor where there are arrays alone: these were freed before
+    // their manager let go of the node, under the lock of its list; the end of the node asks for them, and waits.
     let held = if bytes.0 > 0 { number } else { 0 };
     retain(held);
     for at in path(number, 0) {

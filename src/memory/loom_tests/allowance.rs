@@ -5,7 +5,10 @@ use std::sync::atomic::AtomicU64 as Tally;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::memory::allowance::Allowance;
+use crate::memory::{
+    allowance::{Allowance, Settlement},
+    hazard::heavy,
+};
 
 const NODE: u32 = 1;
 
@@ -23,7 +26,7 @@ impl World {
     /// With as many arrays as there may be, all of the first thread.
     fn full(most: u64) -> Arc<Self> {
         let kept = Allowance::new();
-        kept.begin(NODE, 0, 64);
+        kept.begin(NODE, 0, (64, 64));
         let (charged, touched) = (AtomicU64::new(most), AtomicU64::new(0));
         Arc::new(World { most, charged, kept, alive: Tally::new(most), touched })
     }
@@ -54,17 +57,23 @@ impl World {
         }
     }
 
+    fn credit(&self, kept: Settlement) {
+        assert_eq!(kept.bytes, kept.arrays);
+        self.charged.fetch_sub(kept.bytes.0, Ordering::Relaxed);
+    }
+
     /// By another one.
     fn make_beside(&self) -> bool {
-        let is_made = self.charge();
-        if !is_made && self.kept.has_of() == Some(NODE) {
-            self.touched.store(3, Ordering::Relaxed);
-            let settled = self.kept.recall();
-            assert_eq!(settled.bytes, settled.arrays);
-            self.charged.fetch_sub(settled.bytes.0, Ordering::Relaxed);
-            return self.charge();
+        if self.charge() {
+            return true;
         }
-        is_made
+        if self.kept.has_of() == Some(NODE) {
+            self.touched.store(3, Ordering::Relaxed);
+            self.kept.claim();
+            heavy(2);
+            self.kept.recall(|kept| self.credit(kept));
+        }
+        self.charge()
     }
 }
 
@@ -75,8 +84,8 @@ fn run(most: u64, first: fn(&World) -> u64, second: fn(&World) -> u64) {
         let beside = Arc::clone(&world);
         let second = loom::thread::spawn(move || second(&beside));
         let made = first(&world) + second.join().expect("it ends");
-        let settled = world.kept.hand_over();
-        let charged = world.charged.load(Ordering::Relaxed) - settled.bytes.0;
+        world.kept.hand_over(|kept| world.credit(kept)).expect("nobody takes it");
+        let charged = world.charged.load(Ordering::Relaxed);
         assert_eq!((charged, world.alive.load(SeqCst)), (made, made), "what is charged is what there is");
     };
     loom::model(run);
@@ -114,4 +123,24 @@ fn what_is_kept_is_taken_once() {
     };
     run(1, free, twice);
     run(2, free, twice);
+}
+
+/// Whoever knows that something was freed is granted it: it is kept, or with its budget, or both.
+#[test]
+fn what_is_handed_over_is_found_with_its_node_before_it_is_gone() {
+    let hands_over = |world: &World| {
+        world.free();
+        // Release: pairs with the Acquire below.
+        world.touched.store(5, Ordering::Release);
+        world.kept.hand_over(|kept| world.credit(kept));
+        0
+    };
+    let asks = |world: &World| {
+        // Acquire: pairs with the Release above.
+        let knows = world.touched.load(Ordering::Acquire) == 5;
+        let is_made = world.make_beside();
+        assert!(is_made || !knows, "refused for nothing");
+        is_made.into()
+    };
+    run(1, hands_over, asks);
 }
