@@ -97,20 +97,20 @@ fn above_a_limit_nothing_is_granted_until_enough_is_gone() {
         for manager in [&house, &guest] {
             manager.set_budget(Budget::new().max_bytes(1 << 20)).expect("it is open");
         }
-        let mut arrays: Vec<Tensor> = (0..10).map(|_| zeros(&guest, 100).expect("room")).collect();
+        let mut arrays: Vec<Tensor> = (0..200).map(|_| zeros(&guest, 1000).expect("room")).collect();
         let close = |arrays: &mut Vec<Tensor>, count: usize| arrays.drain(..count).for_each(|array| array.close());
-        house.set_budget(Budget::new().max_bytes(500)).expect("it is open");
-        close(&mut arrays, 1);
-        assert!(zeros(&guest, 100).is_err() && !guest.can_fit(100), "900 are there");
-        close(&mut arrays, 5);
-        arrays.push(zeros(&guest, 100).expect("the fifth"));
-        assert!(zeros(&guest, 100).is_err());
-        house.set_budget(Budget::new().max_arrays(3)).expect("it is open");
-        close(&mut arrays, 1);
-        assert!(zeros(&guest, 100).is_err(), "four are there");
+        house.set_budget(Budget::new().max_bytes(128_000)).expect("it is open");
         close(&mut arrays, 2);
-        arrays.push(zeros(&guest, 100).expect("the third"));
-        assert!(zeros(&guest, 100).is_err());
+        assert!(zeros(&guest, 1000).is_err() && !guest.can_fit(1000), "198 are there");
+        close(&mut arrays, 71);
+        arrays.push(zeros(&guest, 1000).expect("the 128th"));
+        assert!(zeros(&guest, 1000).is_err());
+        house.set_budget(Budget::new().max_arrays(64)).expect("it is open");
+        close(&mut arrays, 2);
+        assert!(zeros(&guest, 1000).is_err(), "126 are there");
+        close(&mut arrays, 63);
+        arrays.push(zeros(&guest, 1000).expect("the 64th"));
+        assert!(zeros(&guest, 1000).is_err());
         // A budget that comes above what is there.
         let late = base(&Device::Cpu);
         let array = zeros(&late, 300).expect("memory");
