@@ -109,7 +109,7 @@ impl Level {
     #[inline(never)]
     pub(crate) fn tell(&self, common: &Common) {
         let (now, told) = (self.difference(), self.told.load(Ordering::Relaxed));
-        let high = self.high.load(Ordering::Relaxed);
+        let high = self.high.load(Ordering::Relaxed).max(now);
         // First, so that nobody who sums finds any in both.
         self.told.store(now, Ordering::Relaxed);
         self.high.store(now, Ordering::Relaxed);
@@ -128,11 +128,12 @@ impl Level {
 
     /// The most that this was.
     fn most_kept(&self) -> i64 {
-        self.high.load(Ordering::Relaxed) - self.told.load(Ordering::Relaxed)
+        self.high.load(Ordering::Relaxed).max(self.difference()) - self.told.load(Ordering::Relaxed)
     }
 
+    /// Not what there is now: while its thread goes on another one cannot read that.
     fn restart(&self) {
-        self.high.store(self.difference(), Ordering::Relaxed);
+        self.high.store(i64::MIN, Ordering::Relaxed);
     }
 }
 

@@ -168,7 +168,8 @@ fn idx_is_read_plain_and_packed_and_faults_are_named() {
         let packed = folder.put("images.gz", gzip(&whole));
         // As `cat` joins them, and programs that pack on several cores.
         let members = folder.put("members.gz", [gzip(&whole[..9]), gzip(&[]), gzip(&whole[9..])].concat());
-        for images in [&images, &packed, &members] {
+        let padded = folder.put("padded.gz", [gzip(&whole), vec![0; 512]].concat());
+        for images in [&images, &packed, &members, &padded] {
             let mut batches = IdxDataSetIterator::new(images, &labels, 3, 2).unwrap();
             assert_eq!(batches.num_examples(), 5);
             let first = batches.next().unwrap().unwrap();

@@ -1,10 +1,10 @@
 //! Examples from files that hold all of them: IDX, the format of MNIST, and npy.
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use ndgc::nn::encoding::one_hot;
 use ndgc::{DType, Device, Error, Result, Tensor, npy};
 
@@ -44,8 +44,34 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
         let read = file.read_exact(&mut start).map_err(|error| fail(error.to_string()));
         read?;
         let all = start.as_slice().chain(file);
-        if start == GZIP { idx(MultiGzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
+        let members = |all| Members { now: None, rest: Some(BufReader::new(all)) };
+        if start == GZIP { idx(members(all)) } else { idx(all) }.map_err(fail)
     })
+}
+
+/// What the members of a gzip file have, one after the other. Bytes behind the last one are left alone, as `gzip` does.
+struct Members<R> {
+    now: Option<GzDecoder<R>>,
+    /// Where the next member may begin.
+    rest: Option<R>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if let Some(mut rest) = self.rest.take() {
+                match rest.fill_buf()?.first() {
+                    Some(&first) if first == GZIP[0] => self.now = Some(GzDecoder::new(rest)),
+                    _ => return Ok(0),
+                }
+            }
+            let Some(member) = &mut self.now else { return Ok(0) };
+            match member.read(buffer)? {
+                0 if !buffer.is_empty() => self.rest = self.now.take().map(GzDecoder::into_inner),
+                read => return Ok(read),
+            }
+        }
+    }
 }
 
 /// The array of a stream, or what is wrong with it.

@@ -37,8 +37,8 @@ pub trait Communicator: Send {
     /// Then nothing is said of the numbers.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()>;
 
-    /// This rank is at the end of its batches: once in each pass over the data. Waits until all ranks are. Does nothing
-    /// unless a communicator says what.
+    /// This rank is at the end of its batches: once in each pass over the data; a last average may follow. Waits until
+    /// all ranks are. Does nothing unless a communicator says what. Ranks that come to as many sums are not told apart.
     ///
     /// # Errors
     /// [`Error::Invalid`] on all ranks, which names this one, if others ask for a sum instead: they have more batches,
