@@ -258,16 +258,16 @@ pub(crate) fn leave(own: &'static Allowance) {
     release(allowances::leave(own, credit).unwrap_or(0));
 }
 
-/// What the thread keeps goes back to its node. Whether there was any.
+/// What the thread keeps goes back to its node. Whether it did: not, where there is nothing, or another thread is about
+/// to take it.
 #[cold]
 #[inline(never)]
 pub(super) fn settle_own() -> bool {
-    let own = allowances::own().filter(|own| own.has_of().is_some());
-    own.inspect(|own| settle(own)).is_some()
+    allowances::own().filter(|own| own.has_of().is_some()).is_some_and(settle)
 }
 
-fn settle(own: &Allowance) {
-    release(own.hand_over(credit).unwrap_or(0));
+fn settle(own: &Allowance) -> bool {
+    own.hand_over(credit).map(release).is_some()
 }
 
 /// What threads keep of a node and of those below it goes back. Of workspaces none is kept.
