@@ -46,8 +46,8 @@ impl Kept {
     }
 }
 
-/// What was taken out of an [`Allowance`]: of bytes and of arrays those that are free, and those that were drawn.
-#[derive(Clone, Copy, Debug, Default)]
+/// What goes back of an [`Allowance`]: of bytes and of arrays those that are free, and those that were drawn.
+#[derive(Debug)]
 pub(crate) struct Settlement {
     pub(crate) node: u32,
     pub(crate) bytes: (u64, u64),
@@ -67,7 +67,7 @@ pub(crate) struct Allowance {
     /// The most bytes, and arrays: 0 if nothing may be kept of this node.
     most: AtomicU64,
     most_arrays: AtomicU64,
-    /// What of other nodes was freed since it is of this one.
+    /// What of other nodes was freed since it is of this one; for its thread alone, busy or not.
     misses: AtomicU32,
     bytes: Kept,
     arrays: Kept,

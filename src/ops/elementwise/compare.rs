@@ -203,8 +203,7 @@ impl Proxy {
     }
 
     /// Whether every element differs by at most `atol + rtol * |other|`. NaN is close to NaN alone, and an infinite
-    /// number to itself alone. Integers are told apart exactly, and what they
-    /// differ by is compared as f64.
+    /// number to itself alone. Integers are told apart exactly, and what they differ by is compared as f64.
     ///
     /// # Errors
     /// As [`Proxy::sub`].
