@@ -302,7 +302,6 @@ impl<T> SpinLock<T> {
     }
 }
 
-#[cfg(not(loom))]
 impl SpinLock<()> {
     /// Takes the lock until what it returns drops: for who has several, in one order. As of [`SpinLock::with`], what is
     /// done meanwhile is short.
@@ -324,5 +323,156 @@ impl Drop for Unlock<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next thread to take the lock.
         self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A thread's mark that it is inside a [`BiasedLock`] which it has to itself. Lives for ever, and is passed from thread
+/// to thread; no such lock is taken inside another one.
+#[derive(Debug)]
+pub(crate) struct Inside(AtomicU32);
+
+impl Inside {
+    pub(crate) fn new() -> Self {
+        Inside(AtomicU32::new(0))
+    }
+
+    /// What the unsafe code of the lock rests on, of the thread whose mark it is.
+    #[inline(always)]
+    fn assert_outside(&self) {
+        // Relaxed: the thread's own.
+        assert!(self.0.load(Ordering::Relaxed) == 0, "a biased lock inside another one");
+    }
+}
+
+/// As [`SpinLock`], of what mostly one thread uses: that one has it to itself, and enters by two stores to its own
+/// mark. Another one takes the lock and the bias back, issues the heavy barrier of `memory/hazard.rs`, and waits until
+/// that thread is not inside: either the thread finds the bias gone, or it is waited for. The more often that was, the
+/// more often a thread has to use the lock alone until it has it to itself again.
+#[derive(Debug)]
+pub(crate) struct BiasedLock<T> {
+    /// The mark of the thread that has it to itself, or null. This and the next three are written under `lock`.
+    owner: AtomicPtr<Inside>,
+    /// The mark of the thread that came last while nobody had it to himself; how often, one time after the other; and
+    /// how often it has to be for the bias.
+    last: AtomicPtr<Inside>,
+    run: AtomicU32,
+    wanted: AtomicU32,
+    lock: SpinLock<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `value` is reached only by the thread that has the lock to itself, between two writes to its mark, and by who
+// holds `lock` after that thread was waited for; so the lock hands a `T` from thread to thread, for which `T: Send` is
+// enough.
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
+
+impl<T> BiasedLock<T> {
+    // Relaxed throughout, where nothing else is said: what is written under `lock` is looked at without it by the
+    // thread alone that it may name.
+    pub(crate) fn new(value: T) -> Self {
+        let nobody = || AtomicPtr::new(std::ptr::null_mut());
+        let (run, wanted) = (AtomicU32::new(0), AtomicU32::new(1));
+        let (lock, value) = (SpinLock::new(()), UnsafeCell::new(value));
+        BiasedLock { owner: nobody(), last: nobody(), run, wanted, lock, value }
+    }
+
+    /// Runs `f` with the value, as [`SpinLock::with`] does, by a thread with this mark, if it has one, which may have
+    /// the lock to itself, now or later. `light` and `heavy`: the barriers.
+    #[inline(always)]
+    pub(crate) fn with_own<R>(
+        &self,
+        own: Option<&'static Inside>,
+        light: impl FnOnce(),
+        heavy: fn(),
+        f: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        let unlock = match own.and_then(|own| self.enter_own(own, light)) {
+            Some(leave) => leave,
+            None => self.enter(own, heavy, own.is_some()),
+        };
+        // SAFETY: by `enter_own` the lock is this thread's, and who takes it back waits until `unlock` has dropped,
+        // after the last use of the reference; by `enter` nobody else is inside until then.
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
+        drop(unlock);
+        result
+    }
+
+    /// Enters, if this thread has the lock to itself.
+    #[inline(always)]
+    fn enter_own(&self, own: &'static Inside, light: impl FnOnce()) -> Option<Unlock<'_>> {
+        let mark = std::ptr::from_ref(own).cast_mut();
+        if self.owner.load(Ordering::Relaxed) != mark {
+            return None;
+        }
+        own.assert_outside();
+        // Relaxed: comes before the second look by the light barrier, which pairs with `heavy` in `wait_for`.
+        own.0.store(1, Ordering::Relaxed);
+        light();
+        let leave = Unlock(&own.0);
+        (self.owner.load(Ordering::Relaxed) == mark).then_some(leave)
+    }
+
+    /// Runs `f` with the value, as [`SpinLock::with`] does. `own`: the mark of the calling thread, if it has one.
+    /// Nobody has the lock to himself after that.
+    pub(crate) fn with<R>(&self, own: Option<&'static Inside>, heavy: fn(), f: impl FnOnce(&mut T) -> R) -> R {
+        let unlock = self.enter(own, heavy, false);
+        // SAFETY: as in `with_own`.
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
+        drop(unlock);
+        result
+    }
+
+    /// As [`BiasedLock::with`], of a value that begins anew: half as often as before is often enough for the bias.
+    pub(crate) fn restart(&self, own: Option<&'static Inside>, heavy: fn(), value: T) {
+        self.with(own, heavy, |at| {
+            *at = value;
+            self.wanted.store((self.wanted.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
+        });
+    }
+
+    /// Takes the lock, by a thread with this mark or none; with `biased` it may be the thread's own from now on.
+    #[inline(never)]
+    fn enter(&self, own: Option<&'static Inside>, heavy: fn(), biased: bool) -> Unlock<'_> {
+        let mark = own.map_or(std::ptr::null_mut(), |own| std::ptr::from_ref(own).cast_mut());
+        let unlock = self.lock.hold();
+        let owner = self.owner.load(Ordering::Relaxed);
+        if !owner.is_null() {
+            // Comes before the look at the mark by the heavy barrier, which pairs with `light` in `enter_own`.
+            self.owner.store(std::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: not null, and made from a `&'static` in `with_own`.
+            let owner_mark = unsafe { &*owner };
+            if owner == mark {
+                owner_mark.assert_outside();
+            } else {
+                self.wait_for(owner_mark, heavy);
+            }
+        }
+        if let Some(own) = own.filter(|_| biased) {
+            let is_next = self.last.load(Ordering::Relaxed) == mark;
+            let run = if is_next { self.run.load(Ordering::Relaxed) + 1 } else { 1 };
+            let is_own = run >= self.wanted.load(Ordering::Relaxed);
+            self.last.store(mark, Ordering::Relaxed);
+            self.run.store(if is_own { 0 } else { run }, Ordering::Relaxed);
+            if is_own {
+                own.assert_outside();
+                self.owner.store(mark, Ordering::Relaxed);
+                // Seen by who takes the lock next: it is inside from now on by its mark.
+                own.0.store(1, Ordering::Relaxed);
+                return Unlock(&own.0);
+            }
+        }
+        unlock
+    }
+
+    /// The thread that had the lock to itself may be inside still.
+    #[cold]
+    fn wait_for(&self, owner: &Inside, heavy: fn()) {
+        heavy();
+        let mut turns = 0;
+        // Acquire: pairs with the Release in `Unlock::drop`: what was done inside is seen.
+        while owner.0.load(Ordering::Acquire) != 0 {
+            wait_turn(&mut turns);
+        }
+        self.wanted.store((self.wanted.load(Ordering::Relaxed) * 8).min(1 << 15), Ordering::Relaxed);
     }
 }

@@ -83,6 +83,12 @@ impl Hazards {
         self.light.barrier();
     }
 
+    /// The light barrier alone.
+    #[inline(always)]
+    pub(crate) fn barrier(&self) {
+        self.light.barrier();
+    }
+
     /// Every announcement with its place.
     pub(crate) fn places(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.first_places(PLACES)

@@ -14,14 +14,15 @@ use std::sync::LazyLock;
 
 use dashmap::DashMap;
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, wait_turn};
+use crate::base::sync::{AtomicU32, AtomicU64, BiasedLock, Inside, Ordering, wait_turn};
 use crate::memory::{
     budget::{self, Count, OverBudget},
+    hazard::heavy,
     key::Key,
     registry::slots::{ArraySlot, NOBODY, slot, storage_of},
     slab::slab,
     slot::{LENT, OPEN, generation_of},
-    storage,
+    storage, threads,
     workspace::validity::CycleId,
 };
 
@@ -63,10 +64,35 @@ pub(crate) struct Core {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard(SpinLock<OwnerList>);
+struct Shard(BiasedLock<OwnerList>);
+
+impl Shard {
+    /// By whoever looks at it.
+    fn with<R>(&self, f: impl FnOnce(&mut OwnerList) -> R) -> R {
+        self.0.with(mark(), interrupt, f)
+    }
+
+    /// By who makes arrays or ends them, which mostly is one thread.
+    #[inline(always)]
+    fn with_own<R>(&self, f: impl FnOnce(&mut OwnerList) -> R) -> R {
+        let record = threads::record();
+        let light = || record.iter().for_each(|record| record.hazards.barrier());
+        self.0.with_own(record.map(|record| &record.inside), light, interrupt, f)
+    }
+}
+
+/// The calling thread's, if it has one.
+fn mark() -> Option<&'static Inside> {
+    threads::record().map(|record| &record.inside)
+}
+
+/// The heavy barrier, by a thread that may have no thread record, while another one has or had one.
+fn interrupt() {
+    heavy(u32::MAX);
+}
 
 slab!(CORES: Core = Core {
-    shards: std::array::from_fn(|_| Shard(SpinLock::new(OwnerList::default()))),
+    shards: std::array::from_fn(|_| Shard(BiasedLock::new(OwnerList::default()))),
     key: AtomicU64::new(0),
     life: AtomicU64::new(0),
     budget: AtomicU32::new(0),
@@ -176,7 +202,8 @@ impl ManagerId {
         // Release: pairs with the Acquire in `owner_of` and `is_alive`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
-            shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget });
+            let list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget };
+            shard.0.restart(mark(), interrupt, list);
         }
         // Release: pairs with the Acquire in `payer`. Last: who still caps the manager that was here does so before it.
         cell.payer.store(budget, Ordering::Release);
@@ -188,8 +215,8 @@ impl ManagerId {
         CORES.give_back(std::iter::once(self.core as u32));
     }
 
-    fn shard(self, shard: usize) -> &'static SpinLock<OwnerList> {
-        &CORES.get(self.core as u32).shards[shard % SHARDS].0
+    fn shard(self, shard: usize) -> &'static Shard {
+        &CORES.get(self.core as u32).shards[shard % SHARDS]
     }
 
     /// Whether this is the life that the core has now.
@@ -422,22 +449,26 @@ fn shard_of(cell: &ArraySlot) -> usize {
 #[inline]
 fn take_from(cell: &ArraySlot, owner: u32, moves: bool) -> Option<(ManagerId, u32)> {
     let core = owner - 1;
-    CORES.get(core).shards[shard_of(cell)].0.with(|list| {
+    // As in `link`.
+    let (mut life, mut counted) = (0, 0);
+    CORES.get(core).shards[shard_of(cell)].with_own(|list| {
         // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of
         // it. Relaxed: this core becomes and ceases to be the owner under this lock alone.
-        (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
+        if cell.owner.load(Ordering::Relaxed) == owner {
             list.unlink(cell);
-            let counted = if moves { list.budget } else { 0 };
             if moves {
+                counted = list.budget;
                 budget::retain(counted);
             } else {
                 budget::uncount_array(list.budget, 0);
             }
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(NOBODY, Ordering::Release);
-            (ManagerId { core: core.into(), life: list.life }, counted)
-        })
-    })
+            life = list.life;
+        }
+    });
+    // A list that has an array is of some life.
+    (life != 0).then(|| (ManagerId { core: core.into(), life }, counted))
 }
 
 /// Charges the bytes of an array to the budget of its new owner. A new one leaves those that are charged already where
@@ -497,7 +528,7 @@ pub(crate) fn put_from(
 /// Links a taken (or new) array into the list of a manager.
 #[inline(never)]
 fn link(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::result::Result<(), Refused> {
-    link_from((index, cell), id, entry, 0)
+    link_from::<false>((index, cell), id, entry, 0)
 }
 
 /// As [`link`], of an array that a budget counts.
@@ -509,31 +540,39 @@ fn link_counted(
     entry: Entry,
     counted: u32,
 ) -> std::result::Result<(), Refused> {
-    link_from(place, id, entry, counted)
+    link_from::<true>(place, id, entry, counted)
 }
 
+/// As [`link`]; with `IS_COUNTED` as [`link_counted`], of which there is one for each, so that each is in its place.
 #[inline(always)]
-fn link_from(
+fn link_from<const IS_COUNTED: bool>(
     (index, cell): (u32, &ArraySlot),
     id: ManagerId,
     entry: Entry,
     counted: u32,
 ) -> std::result::Result<(), Refused> {
-    id.shard(shard_of(cell)).with(|list| {
+    // Beside what the lock hands out: in one with it, it would be written in parts and read as a whole.
+    let mut why = Refused::Closed;
+    let is_linked = id.shard(shard_of(cell)).with_own(|list| {
         if !list.open || list.life != id.life {
-            return Err(Refused::Closed);
+            return false;
         }
         if list.capped && matches!(entry, Entry::Made | Entry::Moved) {
-            return Err(Refused::Capped);
+            why = Refused::Capped;
+            return false;
         }
-        if (list.budget | counted) != 0 || (budget::is_in_use() && !is_charged_to(cell, 0)) {
-            list.charge(cell, entry, counted)?;
+        if ((list.budget | counted) != 0 || (budget::is_in_use() && !is_charged_to(cell, 0)))
+            && let Err(refused) = list.charge(cell, entry, counted)
+        {
+            why = refused;
+            return false;
         }
         list.link(index, cell);
         // Release: pairs with the Acquire in `take`.
         cell.owner.store(id.core as u32 + 1, Ordering::Release);
-        Ok(())
-    })
+        true
+    });
+    if is_linked { Ok(()) } else { Err(why) }
 }
 
 /// Waits a turn for an array that somebody took. `false`: it is not open any more.

@@ -11,7 +11,9 @@
 use std::cell::Cell;
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, Snapshot, ThreadHome, ThreadOwned, ThreadPlace, fence};
+use crate::base::sync::{
+    AtomicU32, AtomicU64, Inside, Ordering, Snapshot, ThreadHome, ThreadOwned, ThreadPlace, fence,
+};
 use crate::memory::{
     allowance::Allowance,
     budget,
@@ -29,6 +31,8 @@ pub(crate) struct ThreadRecord {
     /// From 1 on. A thread that gets the thread record of one that ended gets what that one alone had used.
     pub(crate) number: u32,
     pub(crate) hazards: Hazards,
+    /// That its thread is inside a manager's list.
+    pub(crate) inside: Inside,
     /// Its lane of the reclaim queue.
     pub(crate) lane: usize,
     pub(crate) counts: Counts,
@@ -121,8 +125,13 @@ impl ThreadTable {
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             let lane = 1 + all.len() % (LANES - 1);
             let number = all.len() as u32 + 1;
-            let record: &'static ThreadRecord =
-                Box::leak(Box::new(ThreadRecord { number, hazards: Hazards::new(), lane, counts: Counts::new() }));
+            let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord {
+                number,
+                hazards: Hazards::new(),
+                inside: Inside::new(),
+                lane,
+                counts: Counts::new(),
+            }));
             all.push(record);
             record
         });
@@ -280,10 +289,16 @@ pub(crate) fn is_here() -> bool {
     CONTEXT.is_here()
 }
 
+/// The thread record that this thread has now.
+#[inline(always)]
+pub(crate) fn record() -> Option<&'static ThreadRecord> {
+    RECORD.with(Cell::get)
+}
+
 /// The lane for a drop on this thread.
 #[inline]
 pub(crate) fn lane() -> usize {
-    RECORD.with(Cell::get).map_or(0, |record| record.lane)
+    record().map_or(0, |record| record.lane)
 }
 
 /// Counts a drop on this thread whose array goes into the queue.

@@ -174,7 +174,8 @@ fn a_limit_that_falls_ends_what_was_kept_beyond_it() {
 }
 
 /// Whoever serves requests of one tenant makes and drops arrays at the speed of one without a budget: without a word to
-/// anybody, and without an interrupt of others.
+/// anybody, and without an interrupt of others, but where one ends what another has left in its lane: the list is
+/// nobody's then until a thread used it alone, 8 times as often each time.
 #[test]
 fn threads_within_one_budget_interrupt_nobody() {
     in_own_process("it::allowances::threads_within_one_budget_interrupt_nobody", three_threads);
@@ -191,7 +192,8 @@ fn three_threads() {
             scope.spawn(|| (0..10_000).for_each(|_| drop(zeros(&house, 100).expect("room"))));
         }
     });
-    assert_eq!(interrupts(), before);
+    let of_lists = 4 * 5; // 8 + 64 + 512 + 4,096 uses of one between them
+    assert!(interrupts() - before <= of_lists, "{}", interrupts() - before);
     gc::collect();
     let [now, peak, total] = figures(&house);
     assert_eq!((now, total), ((0, 0), (3_000_000, 30_000)));
