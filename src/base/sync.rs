@@ -4,9 +4,10 @@
 //! code that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the
 //! protocol are in `memory/hazard.rs`.
 //!
-//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, an [`AtomicRef`] holds
-//! nothing but what was a reference, what a [`Snapshot`] held goes when nobody may read it any more, and what a thread
-//! owns stays in its place until that leads there no more.
+//! The unsafe code rests on this file alone, and on the barriers that a [`BiasedLock`] is given (`memory/owner.rs`): a
+//! lock lets one thread at a time to its value, an [`AtomicRef`] holds nothing but what was a reference, what a
+//! [`Snapshot`] held goes when nobody may read it any more, and what a thread owns stays in its place until that leads
+//! there no more.
 
 #![allow(unsafe_code)]
 
