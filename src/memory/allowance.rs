@@ -9,40 +9,36 @@
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, wait_turn};
 use crate::memory::hazard::Light;
 
-/// Of bytes or of arrays: what was freed, and what of that was drawn again.
-#[derive(Debug)]
-struct Kept {
-    freed: AtomicU64,
-    drawn: AtomicU64,
-}
+/// Bytes and arrays in one word, so that both are added and compared at once: 39 bits and 23, each with a bit above it
+/// that is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Amount(u64);
 
-impl Kept {
-    // Relaxed throughout, but in `empty`: numbers that one thread at a time writes, by `busy` and `taken`.
+/// The bits above the two.
+const GUARDS: u64 = 1 << 39 | 1 << 63;
+const ARRAYS_FROM: u32 = 40;
 
-    fn none() -> Self {
-        Kept { freed: AtomicU64::new(0), drawn: AtomicU64::new(0) }
-    }
-
-    #[inline(always)]
-    fn left(&self) -> u64 {
-        // By a look from outside `busy` one of the two may be older.
-        self.freed.load(Ordering::Relaxed).saturating_sub(self.drawn.load(Ordering::Relaxed))
-    }
+impl Amount {
+    /// The most bytes that are kept: of more there is no amount.
+    const MOST: u64 = 1 << 16;
 
     #[inline(always)]
-    fn add(counter: &AtomicU64, by: u64) {
-        counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    fn new(bytes: u64, arrays: u64) -> Option<Self> {
+        (bytes <= Self::MOST).then_some(Amount(bytes | arrays << ARRAYS_FROM))
     }
 
-    /// What is left, and what was drawn.
-    fn both(&self) -> (u64, u64) {
-        (self.left(), self.drawn.load(Ordering::Relaxed))
+    fn bytes(self) -> u64 {
+        self.0 & ((1 << ARRAYS_FROM) - 1)
     }
 
-    fn empty(&self) {
-        // Release: pairs with the Acquire in `has_of`: who finds nothing finds it credited.
-        self.freed.store(0, Ordering::Release);
-        self.drawn.store(0, Ordering::Relaxed);
+    fn arrays(self) -> u64 {
+        self.0 >> ARRAYS_FROM
+    }
+
+    /// Whether there are as many bytes and arrays as in another one.
+    #[inline(always)]
+    fn covers(self, other: Amount) -> bool {
+        ((self.0 | GUARDS) - other.0) & GUARDS == GUARDS
     }
 }
 
@@ -66,14 +62,17 @@ pub(crate) struct Allowance {
     version: AtomicU64,
     /// The most bytes, and arrays: 0 if nothing may be kept of this node.
     most: AtomicU64,
-    most_arrays: AtomicU64,
     /// What of other nodes was freed since it is of this one; for its thread alone, busy or not.
     misses: AtomicU32,
-    bytes: Kept,
-    arrays: Kept,
+    /// What was freed, and what of that was drawn again. Each an [`Amount`].
+    freed: AtomicU64,
+    drawn: AtomicU64,
 }
 
 impl Allowance {
+    // Relaxed throughout, where nothing else is said: the thread's own, and what one at a time changes, by `busy` and
+    // `taken`.
+
     pub(crate) fn new() -> Self {
         Allowance {
             busy: AtomicU32::new(0),
@@ -82,10 +81,9 @@ impl Allowance {
             node: AtomicU32::new(0),
             version: AtomicU64::new(0),
             most: AtomicU64::new(0),
-            most_arrays: AtomicU64::new(0),
             misses: AtomicU32::new(0),
-            bytes: Kept::none(),
-            arrays: Kept::none(),
+            freed: AtomicU64::new(0),
+            drawn: AtomicU64::new(0),
         }
     }
 
@@ -109,40 +107,53 @@ impl Allowance {
         self.node.load(Ordering::Relaxed) == node && self.version.load(Ordering::Relaxed) == version
     }
 
+    /// What was freed and not drawn. By the thread whose it is, or who takes it.
+    #[inline(always)]
+    fn left(&self) -> Amount {
+        Amount(self.freed.load(Ordering::Relaxed) - self.drawn.load(Ordering::Relaxed))
+    }
+
     /// Takes bytes and arrays of what is kept of a node, if it has that, and the place of an array as well.
     #[inline(always)]
     pub(crate) fn draw(&self, node: u32, version: u64, bytes: u64, arrays: u64) -> bool {
+        let Some(wanted) = Amount::new(bytes, arrays) else { return false };
         self.is_of(node, version)
             && self.alone(|| {
-                let has = self.bytes.left() >= bytes && self.arrays.left() > 0;
+                let has = self.left().covers(Amount(bytes | 1 << ARRAYS_FROM));
                 if has {
-                    Kept::add(&self.bytes.drawn, bytes);
-                    Kept::add(&self.arrays.drawn, arrays);
+                    self.drawn.store(self.drawn.load(Ordering::Relaxed) + wanted.0, Ordering::Relaxed);
                 }
                 has
             })
     }
 
-    /// Whether it has an array of a node, by a look.
+    /// Whether it has an array of a node, by a look of the thread whose it is; another one may be taking it.
     #[inline(always)]
     pub(crate) fn has_array(&self, node: u32, version: u64) -> bool {
-        self.is_of(node, version) && self.arrays.left() > 0
+        self.is_of(node, version)
+            && self.freed.load(Ordering::Relaxed).wrapping_sub(self.drawn.load(Ordering::Relaxed)) >> ARRAYS_FROM != 0
     }
 
     /// Keeps bytes and arrays of a node that were freed, if there is room.
     #[inline(always)]
     pub(crate) fn keep(&self, node: u32, version: u64, bytes: u64, arrays: u64) -> bool {
+        let Some(more) = Amount::new(bytes, arrays) else { return false };
         self.is_of(node, version)
             && self.alone(|| {
-                // Relaxed: the thread's own.
-                let (most, most_arrays) = (self.most.load(Ordering::Relaxed), self.most_arrays.load(Ordering::Relaxed));
-                let fits = self.bytes.left() + bytes <= most && self.arrays.left() + arrays <= most_arrays;
+                let freed = self.freed.load(Ordering::Relaxed) + more.0;
+                let most = Amount(self.most.load(Ordering::Relaxed));
+                let fits = most.covers(Amount(self.left().0 + more.0)) && freed & GUARDS == 0;
                 if fits {
-                    Kept::add(&self.bytes.freed, bytes);
-                    Kept::add(&self.arrays.freed, arrays);
+                    self.freed.store(freed, Ordering::Relaxed);
                 }
                 fits
             })
+    }
+
+    /// Whether what went through it fills the numbers: then it begins anew when it was handed over.
+    pub(crate) fn is_worn(&self) -> bool {
+        let freed = Amount(self.freed.load(Ordering::Relaxed));
+        freed.bytes() + Amount::MOST >= 1 << 39 || freed.arrays() + 1 >= 1 << 23
     }
 
     /// Whether it is time to be of another node: the thread frees of another one again and again, or this one changed.
@@ -155,13 +166,13 @@ impl Allowance {
 
     /// Is of another node from now on, and keeps so many bytes and arrays of it. By the thread whose it is, after
     /// [`Allowance::hand_over`].
-    pub(crate) fn begin(&self, node: u32, version: u64, (most, most_arrays): (u64, u64)) {
+    pub(crate) fn begin(&self, node: u32, version: u64, (bytes, arrays): (u64, u64)) {
         self.alone(|| {
             // Relaxed: the thread's own, here and below.
             self.node.store(node, Ordering::Relaxed);
             self.version.store(version, Ordering::Relaxed);
+            let most = Amount::new(bytes, arrays).map_or(0, |most| most.0);
             self.most.store(most, Ordering::Relaxed);
-            self.most_arrays.store(most_arrays, Ordering::Relaxed);
             self.misses.store(0, Ordering::Relaxed);
             true
         });
@@ -169,9 +180,9 @@ impl Allowance {
 
     /// Whether there is something to take, by a look. Of which node.
     pub(crate) fn has_of(&self) -> Option<u32> {
-        // Acquire: pairs with the Release in `empty`. What its thread did before the caller knew of it is found; the
+        // Acquire: pairs with the Release in `settle`. What its thread did before the caller knew of it is found; the
         // rest is as if it came later.
-        let some = self.bytes.freed.load(Ordering::Acquire) | self.arrays.freed.load(Ordering::Acquire);
+        let some = self.freed.load(Ordering::Acquire);
         // Relaxed: a node that nothing is kept of any more has been credited.
         (some != 0).then(|| self.node.load(Ordering::Relaxed))
     }
@@ -180,9 +191,12 @@ impl Allowance {
     fn settle<R>(&self, credit: impl FnOnce(Settlement) -> R) -> R {
         // Relaxed: by its thread, or after it.
         let node = self.node.load(Ordering::Relaxed);
-        let credited = credit(Settlement { node, bytes: self.bytes.both(), arrays: self.arrays.both() });
-        self.bytes.empty();
-        self.arrays.empty();
+        let (left, drawn) = (self.left(), Amount(self.drawn.load(Ordering::Relaxed)));
+        let (bytes, arrays) = ((left.bytes(), drawn.bytes()), (left.arrays(), drawn.arrays()));
+        let credited = credit(Settlement { node, bytes, arrays });
+        // Release: pairs with the Acquire in `has_of`: who finds nothing finds it credited.
+        self.freed.store(0, Ordering::Release);
+        self.drawn.store(0, Ordering::Relaxed);
         credited
     }
 

@@ -51,7 +51,7 @@ use crate::base::{
 };
 use crate::memory::budget::{
     meter::{CLOSED, Meter, NONE},
-    nodes::{BudgetNode, end_if_free, free_bytes, keep, node, path, recall, settle_own},
+    nodes::{BudgetNode, end_if_free, free_bytes, keep_anew, node, path, recall, settle_own},
     refusal::WORKSPACES,
 };
 
@@ -254,7 +254,7 @@ impl Charge {
 /// The lowest budget that refuses; nothing is charged.
 #[inline]
 pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
-    if number == 0 || bytes == 0 || charge_at_once(number, bytes) {
+    if number == 0 || bytes == 0 || charge_at_once(number, bytes, false).is_some() {
         return Ok(Charge { number, bytes, rare: Rare::default() });
     }
     match charge_from(number, 0, bytes, false, true) {
@@ -266,10 +266,14 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charge, OverBudget> {
 }
 
 /// As [`charge`], for a new array, settled: where nothing is reserved, no soft limit counts arrays, none is passed, and
-/// no number is higher than it ever was. Else `false`, and nothing is charged.
+/// no number is higher than it ever was. Whether it counted the array too: of what the thread keeps, and `with_array`
+/// alone. `None`: nothing is charged.
 #[inline(always)]
-pub(crate) fn charge_at_once(number: u32, bytes: u64) -> bool {
-    allowances::draw(number, bytes, 0) || charge_plainly(number, bytes)
+pub(crate) fn charge_at_once(number: u32, bytes: u64, with_array: bool) -> Option<bool> {
+    if allowances::draw(number, bytes, with_array.into()) {
+        return Some(with_array);
+    }
+    charge_plainly(number, bytes).then_some(false)
 }
 
 #[inline(never)]
@@ -293,9 +297,12 @@ fn charge_plainly(number: u32, bytes: u64) -> bool {
     }
 }
 
-/// There are no bytes after [`charge_at_once`].
+/// There are no bytes after [`charge_at_once`], which counted an array or not.
 #[cold]
-pub(crate) fn revoke_at_once(number: u32, bytes: u64) {
+pub(crate) fn revoke_at_once(number: u32, bytes: u64, with_array: bool) {
+    if with_array {
+        uncount_plainly(number, 0);
+    }
     take_back(number, 0, bytes, &[]);
 }
 
@@ -396,9 +403,28 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
 /// Bytes that were charged are free. A node above ends after it was told: until then it has the bytes.
 #[inline]
 pub(crate) fn discharge(number: u32, bytes: u64) {
-    if number != 0 && !keep(number, bytes, 0) {
-        discharge_to(number, 0, bytes);
+    discharge_with(number, bytes, false);
+}
+
+/// As [`discharge`], and the end of an array that was counted and not linked.
+#[inline(always)]
+pub(crate) fn discharge_with(number: u32, bytes: u64, with_array: bool) {
+    if number != 0 && !allowances::keep(number, bytes, with_array.into()) {
+        discharge_plainly(number, bytes, with_array);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn discharge_plainly(number: u32, bytes: u64, with_array: bool) {
+    if keep_anew(number, bytes, with_array.into()) {
+        return;
+    }
+    if with_array {
+        // First: with its last bytes the node may end.
+        uncount_plainly(number, 0);
+    }
+    discharge_to(number, 0, bytes);
 }
 
 #[inline(always)]
@@ -512,12 +538,27 @@ fn count_plainly(number: u32) -> bool {
 /// An array counted with a node is gone from it, and from those above, up to and without the node `end`.
 #[inline]
 pub(crate) fn uncount_array(number: u32, end: u32) {
-    if number != end && !(end == 0 && keep(number, 0, 1)) {
+    if number != end {
+        uncount(number, end);
+    }
+}
+
+/// A call of its own, so that an array without a budget keeps nothing for it; as the next one for one with.
+#[inline(never)]
+fn uncount(number: u32, end: u32) {
+    if !(end == 0 && allowances::keep(number, 0, 1)) {
+        uncount_anew(number, end);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn uncount_anew(number: u32, end: u32) {
+    if end != 0 || !keep_anew(number, 0, 1) {
         uncount_plainly(number, end);
     }
 }
 
-#[inline(never)]
 fn uncount_plainly(number: u32, end: u32) {
     let mut at = number;
     while at != end && at != 0 {

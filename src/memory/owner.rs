@@ -199,7 +199,7 @@ impl ManagerId {
         cell.key.store(key, Ordering::Release);
         // Relaxed: a guess for who reads it without a lock.
         cell.budget.store(budget, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `owner_of` and `is_alive`: the core was empty before this.
+        // Release: pairs with the Acquire in `owner_of` and `payer`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
             let list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget };
@@ -217,12 +217,6 @@ impl ManagerId {
 
     fn shard(self, shard: usize) -> &'static Shard {
         &CORES.get(self.core as u32).shards[shard % SHARDS]
-    }
-
-    /// Whether this is the life that the core has now.
-    fn is_alive(self) -> bool {
-        // Acquire: pairs with the Release in `open`.
-        CORES.get(self.core as u32).life.load(Ordering::Acquire) == self.life
     }
 
     /// Closes all shards to newcomers.
@@ -247,10 +241,12 @@ impl ManagerId {
     /// will be refused: it takes nothing of what is reserved then, and of a manager that has the core now.
     #[inline]
     pub(crate) fn payer(self) -> u32 {
+        let core = CORES.get(self.core as u32);
         // Acquire: pairs with the Release in `open` and `set_budget`: who finds a later life's number finds that life.
-        let payer = CORES.get(self.core as u32).payer.load(Ordering::Acquire);
+        let payer = core.payer.load(Ordering::Acquire);
         // Of this life it is a guess: whoever links the array reads what it needs under a lock.
-        if self.is_alive() { payer } else { 0 }
+        // Acquire: as in `owner_of`.
+        if core.life.load(Ordering::Acquire) == self.life { payer } else { 0 }
     }
 
     pub(crate) fn is_open(self) -> bool {
@@ -352,6 +348,19 @@ impl OwnerList {
     /// budget `counted`, or by none; budgets above both do not notice.
     #[inline(never)]
     fn charge(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
+        let takes = |id| storage::take_ahead_of(id, self.budget);
+        if counted == 0 && self.budget != 0 && cell.storage_id().is_some_and(takes) {
+            return Ok(());
+        }
+        self.charge_anew(cell, entry, counted)
+    }
+
+    /// As [`OwnerList::charge`], of what was not counted with its bytes, or by another budget.
+    #[cold]
+    #[inline(never)]
+    fn charge_anew(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
+        let ahead = cell.storage_id().map_or(0, storage::take_ahead);
+        budget::uncount_array(ahead, 0);
         let is_charged = is_charged_to(cell, self.budget);
         if counted == 0 && is_charged && budget::count_at_once(self.budget) {
             return Ok(());

@@ -97,7 +97,10 @@ slab!(CELLS: StorageCell = StorageCell {
 /// number instead, above [`PLANNED`].
 const FREE: u32 = UNPLANNED;
 /// In the place of a budget: the bytes are being charged to another.
-const MOVING: u32 = PLANNED - 1;
+const MOVING: u32 = AHEAD - 1;
+/// In the marks of a cell, beside a budget: that counts the array already which the bytes are for. Whoever links one
+/// with these bytes takes it, or their end.
+const AHEAD: u32 = 1 << 29;
 /// In the marks of a cell: it stands in the trace.
 const TRACED: u32 = 1 << 31;
 /// Changes that the versions of one storage count.
@@ -368,10 +371,25 @@ impl Storage {
         }
     }
 
-    /// Notes who is charged for the bytes of a fresh storage, of which nobody knows yet.
-    pub(crate) fn charged_to(&self, payer: u32) {
+    /// Notes who is charged for the bytes of a fresh storage, of which nobody knows yet, and whether for an array too.
+    #[inline(always)]
+    pub(crate) fn charged_to(&self, payer: u32, with_array: bool) {
+        let marks = if with_array { payer | AHEAD } else { payer };
         // Relaxed: published with the storage.
-        self.cell.marks.store(payer, Ordering::Relaxed);
+        self.cell.marks.store(marks, Ordering::Relaxed);
+    }
+
+    /// Whether a budget counts an array already that is to be linked with these bytes.
+    #[inline(always)]
+    pub(crate) fn is_counted_ahead(&self) -> bool {
+        // Relaxed: the caller's own, or a guess.
+        ahead_of(self.cell.marks.load(Ordering::Relaxed)) != 0
+    }
+
+    /// Whether the bytes are a part of an arena's block, of a storage that was made just now.
+    #[inline(always)]
+    pub(crate) fn is_made_in_arena(&self) -> bool {
+        self.retention() == Retention::NO
     }
 
     /// Notes in the trace that an array of this line has the bytes, unless they are a workspace's, or the array is a
@@ -500,7 +518,7 @@ impl Storage {
             match part {
                 Some(part) => context.workspaces.request_ended(part, marks),
                 None if marks == FREE => {}
-                None => notify_end(index, marks),
+                None => notify_end(index, marks, bytes as u64),
             }
         }
         context.storages.put(index, &CELLS);
@@ -524,14 +542,40 @@ pub(crate) fn flush(context: &ThreadContext) {
 /// Notifies of the end of a storage whom its begin was noted with: the budget that pays, and the trace.
 #[cold]
 #[inline(never)]
-fn notify_end(id: u32, marks: u32) {
-    let payer = marks & !TRACED;
-    if payer != 0 && payer < PLANNED {
-        budget::discharge(payer, bytes_of(id));
-    }
+fn notify_end(id: u32, marks: u32, bytes: u64) {
     if marks & TRACED != 0 {
-        trace::note(trace::Kind::Freed, (id, 0), bytes_of(id), 0, None);
+        trace::note(trace::Kind::Freed, (id, 0), bytes, 0, None);
     }
+    let payer = marks & !TRACED;
+    if payer < PLANNED {
+        budget::discharge_with(payer & !AHEAD, bytes, payer & AHEAD != 0);
+    }
+}
+
+/// The budget that counts an array ahead, by the marks of a cell; 0 if none does.
+#[inline(always)]
+fn ahead_of(marks: u32) -> u32 {
+    if marks & (PLANNED | AHEAD) == AHEAD { marks & !(AHEAD | TRACED) } else { 0 }
+}
+
+/// Takes the array that a budget counts ahead, of bytes that the caller knows to be alive. That budget, or 0.
+pub(crate) fn take_ahead(id: u32) -> u32 {
+    let clear = |now: u32| (ahead_of(now) != 0).then_some(now & !AHEAD);
+    // Relaxed: numbers.
+    CELLS.get(id).marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, clear).map_or(0, ahead_of)
+}
+
+/// As [`take_ahead`], if it is this budget that counts it, of bytes that no other array has. Whether it is.
+#[inline(always)]
+pub(crate) fn take_ahead_of(id: u32, payer: u32) -> bool {
+    let StorageCell { marks, refs, .. } = CELLS.get(id);
+    // Relaxed, here and below: numbers. Nobody else comes to the bytes of the caller's array.
+    let before = marks.load(Ordering::Relaxed);
+    let is_ahead = before & !TRACED == payer | AHEAD && refs.load(Ordering::Relaxed) == 1;
+    if is_ahead {
+        marks.store(before & !AHEAD, Ordering::Relaxed);
+    }
+    is_ahead
 }
 
 /// Charges the bytes of the storage in a cell, which the caller knows to be alive, to a budget, or to none; `forced`:
@@ -551,10 +595,14 @@ pub(crate) fn charge(
     loop {
         // Relaxed, here and below: numbers.
         let before = marks.load(Ordering::Relaxed);
-        let from = before & !TRACED;
+        let mut from = before & !TRACED;
         if from == MOVING {
             wait_turn(&mut turns);
             continue;
+        }
+        let ahead = ahead_of(before);
+        if ahead != 0 {
+            from = ahead;
         }
         if from >= PLANNED || from == to || !moves(from, refs.load(Ordering::Relaxed)) {
             return Ok(());
@@ -562,6 +610,7 @@ pub(crate) fn charge(
         // Of several that move arrays with these bytes one at a time moves them.
         let moving = before & TRACED | MOVING;
         if marks.compare_exchange(before, moving, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            budget::uncount_array(ahead, 0);
             let moved = budget::transfer(from, to, bytes.load(Ordering::Relaxed), forced);
             marks.store(before & TRACED | if moved.is_ok() { to } else { from }, Ordering::Relaxed);
             return moved;

@@ -147,6 +147,32 @@ fn figures_have_what_was_kept_and_drawn_again() {
 }
 
 #[test]
+fn what_fails_when_there_are_bytes_for_it_counts_no_array() {
+    alone(|| {
+        let house = base(&Device::Cpu);
+        let guest = house.new_sub_manager().expect("it is open");
+        guest.set_budget(Budget::new().max_bytes(1 << 20).max_arrays(1000)).expect("it is open");
+        let (x, index) = (zeros(&guest, 8).expect("room"), guest.full(9u32, 3).expect("room"));
+        come_and_go(&guest, 3, 100);
+        for _ in 0..100 {
+            let told = x.index_select(&index, 0).expect_err("there are 8").to_string();
+            assert!(told.contains("index 9"), "{told}");
+        }
+        let there = x.index_select(&index.zeros_like().expect("room"), 0).expect("indices of the first");
+        let now = || {
+            gc::collect();
+            figures(&guest)[0]
+        };
+        assert_eq!(now(), (8 + 12 + 12 + 3, 4));
+        // Steps of a composed operation belong to their handles, and are charged to whom its result is.
+        let floats = x.to_dtype(DType::F32).expect("room");
+        let sum = floats.log_sum_exp(0).expect("room");
+        assert_eq!(now(), (35 + 32 + 4, 6));
+        drop((there, floats, sum));
+    });
+}
+
+#[test]
 fn a_limit_that_falls_ends_what_was_kept_beyond_it() {
     alone(|| {
         let house = base(&Device::Cpu);

@@ -79,13 +79,11 @@ pub(super) fn has_array(number: u32) -> bool {
     OWN.get().is_some_and(|own| own.has_array(number, VERSION.0.load(Ordering::Relaxed)))
 }
 
-/// Keeps bytes and arrays of a node that were freed, or asks whether to begin with this node.
+/// Keeps bytes and arrays of a node that were freed, if the thread keeps some of it and there is room.
 #[inline(always)]
-pub(super) fn keep(number: u32, bytes: u64, arrays: u64, anew: fn(&Allowance, u32, u64, u64) -> bool) -> bool {
-    OWN.get().is_some_and(|own| {
-        // Relaxed: as above.
-        own.keep(number, VERSION.0.load(Ordering::Relaxed), bytes, arrays) || anew(own, number, bytes, arrays)
-    })
+pub(super) fn keep(number: u32, bytes: u64, arrays: u64) -> bool {
+    // Relaxed: as above.
+    OWN.get().is_some_and(|own| own.keep(number, VERSION.0.load(Ordering::Relaxed), bytes, arrays))
 }
 
 /// What threads keep of nodes that `is_asked` goes back by `credit`, of as many threads from the one with number `next`

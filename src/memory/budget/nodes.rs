@@ -212,11 +212,11 @@ pub(super) fn free_bytes(of: &BudgetNode, number: u32, bytes: u64) {
     }
 }
 
-#[cold]
-#[inline(never)]
-fn keep_anew(own: &Allowance, number: u32, bytes: u64, arrays: u64) -> bool {
-    let version = allowances::version();
-    if bytes > MOST_BYTES || manager_of(number) == 0 || own.is_of(number, version) || !own.turns(version) {
+/// After [`allowances::keep`] would not: whether the thread begins with this node, and keeps them after all.
+pub(super) fn keep_anew(number: u32, bytes: u64, arrays: u64) -> bool {
+    let (Some(own), version) = (allowances::own(), allowances::version()) else { return false };
+    let is_other = !own.is_of(number, version);
+    if bytes > MOST_BYTES || manager_of(number) == 0 || !(if is_other { own.turns(version) } else { own.is_worn() }) {
         return false;
     }
     settle(own);
@@ -245,12 +245,6 @@ fn most_kept(number: u32) -> Option<(u64, u64)> {
         }
     }
     Some(most)
-}
-
-/// Keeps bytes and arrays of a node that were freed, for the thread's next ones. `false` if they go back at once.
-#[inline(always)]
-pub(super) fn keep(number: u32, bytes: u64, arrays: u64) -> bool {
-    allowances::keep(number, bytes, arrays, keep_anew)
 }
 
 /// A thread ends: what it kept goes back.

@@ -46,10 +46,11 @@ fn nested(levels: usize) -> (Vec<NdManager>, Vec<u32>) {
 
 /// Charges an array to a node, as a thread does, and frees it.
 fn come_and_go(number: u32) {
-    if !charge_at_once(number, 100) {
+    let with_array = charge_at_once(number, 100, true);
+    if with_array.is_none() {
         charge(number, 100).expect("room").settle();
     }
-    if !count_at_once(number) {
+    if with_array != Some(true) && !count_at_once(number) {
         count_array(number, 0, false).expect("room").settle();
     }
     uncount_array(number, 0);
@@ -66,6 +67,15 @@ fn an_array_after_another_one_writes_to_no_node() {
         come_and_go(nodes[0]);
     }
     assert_eq!(written(), before);
+}
+
+#[test]
+fn what_a_thread_keeps_begins_anew_when_its_numbers_are_full() {
+    let (_managers, nodes) = nested(0);
+    let arrays = (1 << 23) + 1000;
+    (0..arrays).for_each(|_| come_and_go(nodes[0]));
+    let found = usage(nodes[0]);
+    assert_eq!((found.arrays, found.total_arrays, found.total_bytes), (0, arrays, arrays * 100));
 }
 
 #[test]

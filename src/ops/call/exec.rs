@@ -66,10 +66,12 @@ pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&ThreadContext) -> Result<R>) 
 /// The answer; an error names `site`. For calls made of others, which name places in here.
 #[inline]
 pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
-    // The answer that there mostly is moves alone, without the room for an error around it.
-    match answer {
+    // An error of another type for a moment, so that the answer that there mostly is moves alone: else it would be
+    // copied with the room for an error around it, read as a whole just after it was written by parts.
+    struct Nameless(Error);
+    match answer.map_err(Nameless) {
         Ok(value) => Ok(value),
-        Err(error) => Err(blame(error, site)),
+        Err(Nameless(error)) => Err(blame(error, site)),
     }
 }
 
@@ -247,17 +249,19 @@ fn charged_on_host(
     payer: u32,
 ) -> Option<Storage> {
     // Of larger ones there is none in stock.
-    if !device.is_cpu() || !(1..=SMALL_MAX).contains(&bytes) || !budget::charge_at_once(payer, bytes as u64) {
+    if !device.is_cpu() || !(1..=SMALL_MAX).contains(&bytes) {
         return None;
     }
+    // Steps of a composed operation are their handles'.
+    let with_array = budget::charge_at_once(payer, bytes as u64, composite_site().is_none())?;
     match on_host(context, device, bytes, zeroed) {
         // A workspace pays for its own.
-        Some(storage) if storage.part().is_none() => {
-            storage.charged_to(payer);
+        Some(storage) if !storage.is_made_in_arena() => {
+            storage.charged_to(payer, with_array);
             Some(storage)
         }
         storage => {
-            budget::revoke_at_once(payer, bytes as u64);
+            budget::revoke_at_once(payer, bytes as u64, with_array);
             storage
         }
     }
@@ -316,7 +320,7 @@ fn charged_storage(
             let payer = charge.settle();
             *above_soft = is_above | budget::passes_soft_arrays(payer, 1);
             if payer != 0 {
-                storage.charged_to(payer);
+                storage.charged_to(payer, false);
             }
         }
         // A workspace pays for its own.
@@ -414,12 +418,17 @@ pub(crate) fn both_or_none(
 /// but not a view, a second result, or the result of a composed operation.
 #[inline(always)]
 fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: &Owner) -> Result<()> {
-    let is_full = budget::is_in_use() && budget::full(budget_of(owner)).is_some();
-    // No manager gets what lies in a workspace.
-    if is_full && storage.part().is_none() {
+    if budget::is_in_use() && is_full(storage, owner) {
         return look_for_room(context, op, storage.buffer().device(), owner);
     }
     Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn is_full(storage: &Storage, owner: &Owner) -> bool {
+    // No manager gets what lies in a workspace.
+    !storage.is_counted_ahead() && budget::full(budget_of(owner)).is_some() && storage.part().is_none()
 }
 
 #[cold]
