@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    ArrayDataSetIterator, AsyncDataSetIterator, Communicator, DataSet, FnDataIterator, ListDataSetIterator,
-    MultiDataSet, ParallelModel, ParallelWrapper, ThreadCommunicator, TrainingMode,
+    ArrayDataSetIterator, AsyncDataSetIterator, Communicator, DataIterator, DataSet, FnDataIterator,
+    ListDataSetIterator, MultiDataSet, ParallelModel, ParallelWrapper, ThreadCommunicator, TrainingMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var, gc, no_grad};
 
@@ -25,6 +25,8 @@ enum Fault {
     Memory,
     /// A panic of the worker of this rank as it is told so.
     Rank,
+    /// An error before the first step.
+    Epoch,
 }
 
 /// `x w + b` of two columns, trained by descent with momentum on squared errors.
@@ -136,6 +138,11 @@ impl ParallelModel for Toy {
         if fault == Some((rank, Fault::Rank)) {
             panic!("a rank of no luck");
         }
+    }
+
+    fn begin_epoch(&mut self) -> Result<()> {
+        let fault = *self.fault.lock().unwrap();
+        if matches!(fault, Some((_, Fault::Epoch))) { Err(Error::msg("an epoch of no luck")) } else { Ok(()) }
     }
 
     fn set_workspace_mode(&mut self, _mode: &()) -> Result<()> {
@@ -585,6 +592,56 @@ fn a_rank_with_fewer_batches_is_named_by_all() {
                 assert!(error.contains(&why), "{mode:?}: {error}");
             }
         }
+    });
+}
+
+/// Batches that cannot be begun with, or else not read.
+struct Unread(&'static str);
+
+impl Iterator for Unread {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Result<DataSet>> {
+        Some(Err(Error::msg("no batch")))
+    }
+}
+
+impl DataIterator<DataSet> for Unread {
+    fn reset(&mut self) -> Result<()> {
+        assert_ne!(self.0, "panic", "no batch");
+        if self.0 == "reset" { Err(Error::msg("no batch")) } else { Ok(()) }
+    }
+}
+
+/// Broken by: a rank that fails before its first step and says nothing, so that the others wait until its wrapper goes.
+#[test]
+fn a_rank_that_cannot_begin_is_named_by_the_others() {
+    quietly(|| {
+        both(|| {
+            for fault in ["reset", "panic", "epoch", "read"] {
+                let mut group = ThreadCommunicator::group(2).unwrap();
+                let (other, own) = (group.remove(1), group.remove(0));
+                let (say, hear) = mpsc::channel();
+                let waits = thread::spawn(move || {
+                    let wrapper = ParallelWrapper::builder(Toy::new(0.)).communicator(Box::new(other));
+                    let error = wrapper.build().unwrap().fit(batches(24, 4)).unwrap_err();
+                    say.send(error.to_string()).unwrap();
+                });
+                let toy = Toy::new(0.);
+                if fault == "epoch" {
+                    *toy.fault.lock().unwrap() = Some((0, Fault::Epoch));
+                }
+                let mut wrapper = ParallelWrapper::builder(toy).communicator(Box::new(own)).build().unwrap();
+                let fit = catch_unwind(AssertUnwindSafe(|| wrapper.fit(Unread(fault))));
+                assert_eq!(fit.is_err(), fault == "panic", "{fault}");
+                assert!(!matches!(fit, Ok(Ok(()))), "{fault}");
+                // The wrapper is still there.
+                let heard = hear.recv_timeout(Duration::from_secs(60)).unwrap();
+                assert!(heard.contains("rank 1 cannot go on: rank 0 failed: "), "{fault}: {heard}");
+                waits.join().unwrap();
+                drop(wrapper);
+            }
+        });
     });
 }
 

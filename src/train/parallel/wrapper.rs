@@ -18,6 +18,9 @@ use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator};
 use super::inference::text_of;
 use super::model::ParallelModel;
 
+/// Why a rank goes no further, where no error says so.
+const BROKEN_OFF: &str = "the training was broken off";
+
 /// How workers learn from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrainingMode {
@@ -358,6 +361,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     ///
     /// # Errors
     /// The first error of the iterator or of a worker; [`Error::Invalid`] for a panic of a worker; [`Error::Forked`].
+    /// Of each but the last, other ranks are told by [`Communicator::abort`].
     #[track_caller]
     pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
         called_here(self.fitted(batches))
@@ -367,8 +371,15 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         if self.process != process::id() {
             return Err(Error::forked("fit"));
         }
-        batches.reset()?;
-        let breaker = self.begin()?;
+        let begun = catch_unwind(AssertUnwindSafe(|| batches.reset().and_then(|()| self.begin())));
+        if !matches!(begun, Ok(Ok(_)))
+            && let Some(group) = &mut self.communicator
+        {
+            // No worker has it yet, and processes beside this one may wait for a step that does not come.
+            let why = if let Ok(Err(error)) = &begun { quietly(|| error.to_string()) } else { None };
+            quietly(|| group.abort(why.as_deref().unwrap_or(BROKEN_OFF)));
+        }
+        let breaker = begun.unwrap_or_else(|panic| resume_unwind(panic))?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches)));
         if fed.is_err() {
             self.shared.set_failed(true);
@@ -583,7 +594,7 @@ impl<M: ParallelModel> Worker<M> {
             }
             Job::End => match joined {
                 // Processes beside this one may wait for a step that does not come.
-                Some(group) if failed => group.communicator.abort("the training was broken off"),
+                Some(group) if failed => group.communicator.abort(BROKEN_OFF),
                 Some(group) => group.end()?,
                 None => {}
             },
