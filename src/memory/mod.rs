@@ -9,11 +9,11 @@
 //
 // This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
 // how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
-// the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much there may be (`budget`,
-// `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
-// (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
-// (`workspace`, `readers`); what is told (`report`, `line`, `lines`, `leaks`, `stats`, `gc`; of a whole run `trace`,
-// `timeline` and `replay`, of one that goes on `watch`).
+// the registry built of these; who owns an array (`owner`, `loan`, `manager`; while operations are composed of others
+// `composed`), and how much there may be (`budget`, `admission`); what drains (`reclaim`, by itself `window` and
+// `periodic`), and what is tried where there is no memory (`pressure`); what handles do (`handle`, `proxy`), alone and
+// with managers (`ownership`); arenas for cycles (`workspace`, `readers`); what is told (`report`, `line`, `lines`,
+// `leaks`, `stats`, `gc`; of a whole run `trace`, `timeline` and `replay`, of one that goes on `watch`).
 //
 // # Words for the end of an array
 // It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -54,6 +54,8 @@ pub(crate) mod admission;
 pub(crate) mod budget;
 #[cfg(not(loom))]
 pub(crate) mod census;
+#[cfg(not(loom))]
+pub(crate) mod composed;
 #[cfg(not(loom))]
 pub(crate) mod exit;
 #[cfg(not(loom))]

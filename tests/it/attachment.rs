@@ -313,3 +313,34 @@ fn a_move_that_passes_a_soft_limit_asks_for_memory_as_a_request_does() {
         }
     }
 }
+
+/// Broken by: a reclaimer that runs as a step of the operation within which an array is moved: what it makes was that
+/// one's, on its line.
+#[test]
+fn what_a_reclaimer_makes_in_a_move_within_an_operation_is_its_own() {
+    for budget in [Budget::new().max_bytes(1000), Budget::new().soft_bytes(1000)] {
+        switched(false, |device| {
+            let (tenant, model) = (base(device), base(device));
+            tenant.set_budget(budget).unwrap();
+            let (x, moved) = (vector(&model), block(&model));
+            let (own, full) = (x.clone(), tenant.zeros(990, DType::U8).unwrap());
+            let made = Arc::new(Mutex::new(None));
+            let cache = Arc::clone(&made);
+            let reclaimer = memory::on_pressure("cache", 0, move |_| {
+                full.close();
+                *cache.lock().unwrap() = Some((own.exp().unwrap(), line!()));
+            });
+            let y = x.compose("moving", || {
+                moved.attach(&tenant)?;
+                x.neg()
+            });
+            assert!(owned_by(&y.unwrap(), &model) && owned_by(&moved, &tenant));
+            let (array, line) = made.lock().unwrap().take().unwrap();
+            assert!(owned_by(&array, &model), "as its operand is");
+            assert_eq!(array.created_at().map(|site| site.line()), Some(line));
+            drop(reclaimer);
+            tenant.close().unwrap();
+            model.close().unwrap();
+        });
+    }
+}

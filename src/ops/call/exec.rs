@@ -16,8 +16,6 @@
 //! Others touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the
 //! host (`cpu/` there) and CUDA, and the tests' tables.
 
-use std::cell::Cell;
-
 use crate::array::autograd::{self, Grads};
 use crate::base::{
     call::Call,
@@ -37,6 +35,7 @@ use crate::device::{
 };
 use crate::memory::{
     budget::{self, NoBytes},
+    composed::{self, composite_site, note_owner},
     key::Key,
     manager::NdManager,
     owner::{Owner, Refused},
@@ -282,14 +281,13 @@ fn storage_for(
         Ok(storage) => storage,
         Err(why) => {
             let mut attempt = || charged_storage(context, op, device, (bytes, zeroed), payer, &mut above_soft);
-            // What the program's reclaimers make is theirs.
-            users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?
+            pressure::recover(context, (op, device, bytes), why, &mut attempt)?
         }
     };
     // A workspace pays for its own.
     for payer in [if above_soft { payer } else { 0 }, context.workspaces.above_soft.take()] {
         if payer != 0 {
-            users(|| pressure::relieve(context, device, bytes, (payer, 1)));
+            pressure::relieve(context, device, bytes, (payer, 1));
         }
     }
     Ok(storage)
@@ -365,7 +363,7 @@ fn payer(context: &ThreadContext, device: &Device, budget: &dyn Fn() -> u32) -> 
         return budget();
     }
     // Asked for each step: its manager may be closed meanwhile, and the number be another's.
-    PAYER.get().map_or(0, |owner| budget_of(&owner))
+    composed::noted_owner().map_or(0, |owner| budget_of(&owner))
 }
 
 /// The number of the budget of the first operand's owner.
@@ -437,14 +435,7 @@ fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, own
     let mut attempt = || budget::full(budget_of(owner)).map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
     match attempt() {
         Ok(()) => Ok(()),
-        Err(why) => users(|| pressure::recover(context, (op, device, 1), why, &mut attempt)),
-    }
-}
-
-/// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
-fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
-    if budget::is_in_use() && composite_site().is_none() {
-        PAYER.set(owner());
+        Err(why) => pressure::recover(context, (op, device, 1), why, &mut attempt),
     }
 }
 
@@ -516,29 +507,6 @@ pub(crate) fn adopt_for(
     }
 }
 
-thread_local! {
-    /// The owner of a composed operation's result, where budgets are in use: its steps are charged to that one's.
-    static PAYER: Cell<Option<Owner>> = const { Cell::new(None) };
-    /// Set while an operation is composed of others: the place of the call that asked for it.
-    static COMPOSITE: Cell<Option<Site>> = const { Cell::new(None) };
-}
-
-/// Puts back whose steps these are, also after a panic.
-struct Restore(Option<Site>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        COMPOSITE.set(self.0);
-        note_owner(|| None);
-    }
-}
-
-/// Inside an operation composed of others, the place of the call that asked for it.
-#[inline]
-pub(crate) fn composite_site() -> Option<Site> {
-    COMPOSITE.get()
-}
-
 /// A part of an operation, by reference: what surrounds it is code once, and not for each part.
 pub(crate) type Once<'f, R> = &'f mut dyn FnMut() -> Result<R>;
 
@@ -575,7 +543,7 @@ pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, 
 fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
     // In a workspace nothing is linked to a manager, as in `view.rs`.
     let in_workspace = || with_context(|context| context.workspaces.takes(result.device()));
-    if COMPOSITE.get().is_some()
+    if composite_site().is_some()
         || !matches!(owner, Owner::Manager(_))
         || result.owner(op)? != Owner::Handles
         || in_workspace()
@@ -630,9 +598,7 @@ pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Resu
 
 /// Runs `f` as part of a call that was made at `site`, which an error names; what it makes belongs to its handles.
 pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
-    let before = COMPOSITE.get();
-    COMPOSITE.set(Some(before.unwrap_or(site)));
-    let _restore = Restore(before);
+    let _restore = composed::begin(site);
     named(site, f())
 }
 
@@ -640,20 +606,6 @@ pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
 /// whatever cycle of a workspace is open.
 pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
     workspace::outside(|| in_composite(site, &mut once(f)))
-}
-
-/// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
-pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
-    /// Puts back who pays, also after a panic.
-    struct Payer(Option<Owner>);
-    impl Drop for Payer {
-        fn drop(&mut self) {
-            PAYER.set(self.0);
-        }
-    }
-    let _restore = Restore(COMPOSITE.take());
-    let _payer = Payer(PAYER.take());
-    f()
 }
 
 #[cold]

@@ -18,12 +18,8 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::Device;
-use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::composite,
-    exec::{once, users},
-};
+use crate::memory::{composed::users, proxy::Proxy};
+use crate::ops::call::{check, compose::composite, exec::once};
 
 macro_rules! cpu_storage {
     ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
