@@ -70,6 +70,7 @@ pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tenso
         let near = size.le(&size.full_like(delta)?)?;
         // Of what is near alone: the gradient of the square of an infinity is NaN, also where it is not taken.
         let square = difference.clamp(-delta, delta)?.sqr()?.affine(0.5, 0.0)?;
-        near.where_cond(&square, &size.affine(delta, -0.5 * delta * delta)?)?.mean_all()
+        // In this order: `delta^2` may be beyond the numbers, and a difference of two infinities would be NaN.
+        near.where_cond(&square, &size.affine(1.0, -0.5 * delta)?.affine(delta, 0.0)?)?.mean_all()
     })
 }

@@ -161,6 +161,13 @@ fn losses_of_extremes_have_values_and_gradients() {
             let slopes = huber.backward().unwrap().get(&x).unwrap().to_dtype(DType::F64).unwrap();
             assert_eq!(values::<f64>(&slopes), [1., -0.125, 0., 0.]);
         }
+        // A slope that there is, times sizes of which there may be no square.
+        for (delta, far, want) in [(3e19f32, 1e20, f64::INFINITY), (2e19, 2.2e19, 6e37)] {
+            let x = Var::from_tensor(&f32s(device, &[far, 1., 0., 0.])).unwrap();
+            let huber = loss::huber(&x, &x.zeros_like().unwrap(), delta.into()).unwrap();
+            assert!(number(&huber) == want || (number(&huber) / want - 1.).abs() < 1e-5, "{}", number(&huber));
+            assert_eq!(values::<f32>(huber.backward().unwrap().get(&x).unwrap()), [delta / 4., 0.25, 0., 0.]);
+        }
 
         // log(1 + e^-15), whichever side is the right one.
         let want = (-15f64).exp().ln_1p();
