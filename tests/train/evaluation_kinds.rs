@@ -338,6 +338,12 @@ fn pictures_of_curves_have_the_points_that_are_seen() {
         let thirds = || vec![0., 1. / 3., 2. / 3., 1.];
         let few = PrecisionRecallCurve { thresholds: thirds(), precisions: thirds(), recalls: thirds(), auprc: 0.5 };
         assert_eq!(line_of(&few.to_svg()), [[60., 400.], [180., 280.], [300., 160.], [420., 40.]]);
+        // A point without a place is left out, and nothing else for it.
+        let recalls = vec![f64::NAN, 0., 0.2, 0.4, 0.5, 0.6, 1.];
+        let precisions = vec![0., 0., 0.2, 0.4, f64::NAN, 0.6, 1.];
+        let lost = PrecisionRecallCurve { thresholds: recalls.clone(), precisions, recalls, auprc: 0.5 };
+        let want = [[60., 400.], [132., 328.], [204., 256.], [276., 184.], [420., 40.]];
+        assert_eq!(line_of(&lost.to_svg()), want);
     });
 }
 

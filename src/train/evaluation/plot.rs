@@ -30,7 +30,8 @@ fn seen(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     kept
 }
 
-/// A line through points of the unit square; `diagonal` is that from one corner to the other.
+/// A line through points of the unit square, without those that have NaN; `diagonal` is that from one corner to the
+/// other.
 pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagonal: Option<[f64; 2]>) -> String {
     let at = |x: f64, y: f64| (LEFT + x.clamp(0., 1.) * SIDE, TOP + (1. - y.clamp(0., 1.)) * SIDE);
     let mut out = head(title, LEFT + SIDE + 20., TOP + SIDE + 50.);
@@ -52,7 +53,8 @@ pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagon
         let ((x0, y0), (x1, y1)) = (at(from, from), at(to, to));
         let _ = write!(out, "<path d=\"M{x0} {y0}L{x1} {y1}\" stroke=\"#999\" stroke-dasharray=\"4\"/>");
     }
-    let points = seen(xs.iter().zip(ys).map(|(&x, &y)| at(x, y)));
+    let points = xs.iter().zip(ys).filter(|(x, y)| !x.is_nan() && !y.is_nan());
+    let points = seen(points.map(|(&x, &y)| at(x, y)));
     let points: Vec<String> = points.into_iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
     let _ = writeln!(
         out,
