@@ -214,10 +214,12 @@ fn totals_grow_by_each_block_that_is_handed_out_and_by_what_the_system_or_driver
         (0..3).for_each(|_| make(24 << 20));
         assert_eq!(figures()[..2], [total_used + 3 * size, total_reserved], "of what was kept");
         device.clear_cache();
+        let cleared = figures();
         make(24 << 20);
         let again = figures();
         assert_eq!(again[0], total_used + 4 * size);
         assert!(again[1] >= total_reserved + (24 << 20), "{} came again", again[1] - total_reserved);
+        assert_eq!(again[1] - cleared[1], again[3] - cleared[3], "and was kept");
         // Blocks that a thread keeps have a size of their own.
         make(1000);
         let small = figures();
