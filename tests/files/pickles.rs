@@ -8,6 +8,7 @@ use ndgc::nn::VarBuilder;
 use ndgc::{DType, Device, Error, Result, Tensor, gc, pickle, safetensors};
 
 use crate::common::{alone, each_case, turn};
+use crate::counting::requests;
 use crate::files::support::Folder;
 
 pub(crate) const MODEL: &[u8] = include_bytes!("model.pth");
@@ -127,6 +128,33 @@ fn tensors_that_say_their_dtype_themselves_are_read() {
         refused(&program(untyped, b"v2", b"N", 0), "has not one dtype");
         refused(&program(b"ctorch\nByteStorage\n", b"v3", b"ctorch\nuint16\n", 0), "has not one dtype");
     });
+}
+
+/// Broken by: a list and a map that have the description of each.
+#[test]
+fn tensors_of_a_file_are_described_once() {
+    let _turn = turn();
+    let text = |text: &str| [&[b'X', text.len() as u8, 0, 0, 0][..], text.as_bytes()].concat();
+    let folder = Folder::new();
+    let path = folder.file("many.pth");
+    let asked = |count: usize| {
+        // One view under so many names.
+        let head = [&b"\x80\x02}("[..], &text("first"), b"ctorch._utils\n_rebuild_tensor_v2\n"].concat();
+        let kind = &b"((X\x07\0\0\0storagectorch\nByteStorage\n"[..];
+        let storage = [kind, &text("0"), &text("cpu"), b"K\x02tQ"].concat();
+        let mut program = [&head[..], &storage, b"K\0K\x02\x85K\x01\x85\x89N}tRq\0"].concat();
+        (1..count).for_each(|n| program.extend([&text(&format!("layers.{n}.weight"))[..], b"h\0"].concat()));
+        program.extend(b"u.");
+        std::fs::write(&path, archive(&program)).unwrap();
+        let before = requests();
+        let file = pickle::PthTensors::new(&path, None).unwrap();
+        let asked = requests() - before;
+        assert_eq!((file.tensor_infos().len(), &file.tensor_infos()["layers.1.weight"].dims[..]), (count, &[2][..]));
+        asked
+    };
+    // Text, name, path, sizes and strides, and the name in the map.
+    let each = (asked(2000) - asked(1000)) as f64 / 1000.;
+    assert!(each < 8., "{each} requests a tensor");
 }
 
 #[test]

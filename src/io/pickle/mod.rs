@@ -303,8 +303,9 @@ impl PthTensors {
     #[track_caller]
     pub fn new<P: AsRef<Path>>(path: P, key: Option<&str>) -> Result<Self> {
         let mut input = Input::open(path.as_ref())?;
-        let archive = TorchArchive::read(&mut input, key)?;
-        let infos = archive.tensors.iter().map(|info| (info.name.clone(), info.clone())).collect();
+        let mut archive = TorchArchive::read(&mut input, key)?;
+        let tensors = std::mem::take(&mut archive.tensors);
+        let infos = tensors.into_iter().map(|info| (info.name.clone(), info)).collect();
         Ok(PthTensors { path: path.as_ref().to_owned(), bytes: input.end(), archive, infos })
     }
 
