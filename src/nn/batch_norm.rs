@@ -196,7 +196,10 @@ impl BatchNorm {
                 let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
                 let variance = centred.sqr()?.mean_keepdim(axes)?;
                 statistics = Some(no_grad(|| {
-                    let moved_mean = || moved(&self.running_mean, &mean, self.momentum, 1.0);
+                    let moved_mean = || {
+                        let old = self.running_mean.aside()?.copy()?;
+                        Ok::<_, Error>([moved(&self.running_mean, &mean, self.momentum, 1.0)?, old])
+                    };
                     let unbiased = || count as f64 / (count - 1) as f64;
                     let moved_variance = || moved(&self.running_var, &variance, self.momentum, unbiased());
                     let mean = self.remove_mean.then(moved_mean).transpose()?;
@@ -206,7 +209,7 @@ impl BatchNorm {
             })?;
             self.scaled(even, dims)
         })?;
-        match statistics.map_or(Ok(()), |(mean, variance)| self.follow([mean, variance])) {
+        match statistics.map_or(Ok(()), |(mean, variance)| self.follow(mean, variance)) {
             Ok(()) => Ok(y),
             Err(error) => {
                 y.close();
@@ -215,12 +218,15 @@ impl BatchNorm {
         }
     }
 
-    /// The running statistics set to these, when nothing else can fail.
-    fn follow(&self, moved: [Option<Tensor>; 2]) -> Result<()> {
-        for (running, moved) in [&self.running_mean, &self.running_var].into_iter().zip(moved) {
-            moved.map_or(Ok(()), |moved| running.set(&moved))?;
+    /// The running statistics set to these, when nothing else can fail; the means to the second ones again, if somebody
+    /// is reading the variances.
+    fn follow(&self, mean: Option<[Tensor; 2]>, variance: Option<Tensor>) -> Result<()> {
+        mean.iter().try_for_each(|[moved, _]| self.running_mean.set(moved))?;
+        let set = variance.map_or(Ok(()), |moved| self.running_var.set(&moved));
+        if let (Err(_), Some([_, old])) = (&set, &mean) {
+            self.running_mean.set(old)?;
         }
-        Ok(())
+        set
     }
 
     #[track_caller]

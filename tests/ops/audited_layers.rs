@@ -330,6 +330,24 @@ fn a_batch_norm_that_fails_keeps_its_statistics() {
     });
 }
 
+/// Broken by: a running mean that was set before somebody was found to read the variance.
+#[test]
+fn a_batch_norm_whose_statistics_are_read_meanwhile_moves_none_of_them() {
+    alone(|| {
+        let of = |x: f64| f64s(&Device::Cpu, &[x, x], 2);
+        let norm = nn::BatchNorm::new_no_bias(2, of(0.), of(1.), 1e-5).unwrap();
+        let x = f64s(&Device::Cpu, &[1., 2., 3., 5.], (2, 2));
+        let statistics = || [values::<f64>(norm.running_mean()), values::<f64>(norm.running_var())];
+        for read in [norm.running_mean(), norm.running_var()] {
+            let refused = read.with_slice(|_: &[f64]| error(norm.forward_train(&x))).unwrap();
+            assert!(matches!(refused, Error::InUse { .. }), "{refused}");
+            assert_eq!(statistics(), [[0., 0.], [1., 1.]]);
+        }
+        norm.forward_train(&x).unwrap();
+        assert!(statistics()[0][0] > 0.);
+    });
+}
+
 #[test]
 fn a_layer_without_inputs_has_biases_of_zero() {
     each(|device| {
