@@ -118,7 +118,13 @@ fn masked_examples_and_numbers_may_be_anything() {
             };
             for mask in [examples.clone(), examples.reshape((4, 1)).unwrap()] {
                 let wanted = found(config, &batch(0., mask.clone()));
-                assert_eq!(found(config, &batch(f64::NAN, mask)), wanted, "{config:?}");
+                let mut other = batch(f64::NAN, mask);
+                assert_eq!(found(config, &other), wanted, "{config:?}");
+                // Without a mask of their own labels have that of the examples; so have evaluations.
+                other.labels_mask = None;
+                assert_eq!(found(config, &other), wanted, "{config:?}");
+                let evaluated = config.clone().build().unwrap().evaluate(ListDataSetIterator::new(vec![other]));
+                assert_eq!(evaluated.unwrap().rows(), 2, "{config:?}");
             }
         }
         // A number for each of the features: what is left out of an example counts as 0.

@@ -79,7 +79,8 @@ impl Network {
         }
     }
 
-    /// Which mask labels have: without one of their own, those of series count where features do.
+    /// Which mask labels have: without one of their own, they count where the features do, in series by steps, else by
+    /// examples. A mask of all numbers of rows says nothing of labels.
     pub(super) fn labels_mask<'a>(
         &self,
         output: usize,
@@ -89,7 +90,8 @@ impl Network {
         let i = self.outputs[output];
         let node = &self.nodes[i];
         let source = if node.op.layer().is_some() { node.inputs[0] } else { Source::Node(i) };
-        let of_features = || self.mask_of(source, masks).filter(|_| is_series(node.output));
+        let of_examples = |mask: &Tensor| matches!(mask.dims(), [_] | [_, 1]);
+        let of_features = || self.mask_of(source, masks).filter(|mask| is_series(node.output) || of_examples(mask));
         own.get(output).and_then(Option::as_ref).or_else(of_features)
     }
 }
