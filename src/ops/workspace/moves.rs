@@ -51,8 +51,9 @@ impl Drop for Duplication {
 
 /// # Memory: between workspaces
 impl Proxy {
-    /// A copy in the workspace around the current one; a detached copy if there is none. A detached array, or one that
-    /// is there already, is given as it is. `backward` of it goes through the current cycle as long as that goes on.
+    /// A copy in the workspace around the current one; a detached copy if there is none, which as [`Proxy::detach`]
+    /// makes it leads to no gradient. A detached array, or one that is there already, is given as it is. `backward` of
+    /// a copy in a workspace goes through the current cycle as long as that goes on.
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, Workspace, WorkspaceConfig};
@@ -113,7 +114,8 @@ impl Proxy {
         }
     }
 
-    /// As [`Proxy::leverage_to`]; of an array of a workspace a detached copy if no workspace of this name is open.
+    /// As [`Proxy::leverage_to`]; of an array of a workspace a detached copy if no workspace of this name is open,
+    /// which leads to no gradient.
     ///
     /// # Errors
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
@@ -127,7 +129,8 @@ impl Proxy {
     }
 
     /// A copy in the current workspace, of a detached array too; one that is there already is given as it is. With no
-    /// current workspace: the array as it is, or if `detach` a detached one.
+    /// current workspace: the array as it is, or if `detach` a detached one ([`Proxy::detach`]), which leads to no
+    /// gradient: of an array of no workspace with the same bytes.
     ///
     /// # Errors
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
