@@ -180,7 +180,7 @@ fn short(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// What NumPy's name of a dtype means.
+/// What NumPy's name of a dtype means; letters for types of C where these have one size everywhere.
 fn stored(descr: &str) -> Option<Stored> {
     let (order, kind) = match descr.as_bytes() {
         [b'<' | b'|', ..] => (Order::Little, &descr[1..]),
@@ -190,17 +190,17 @@ fn stored(descr: &str) -> Option<Stored> {
     };
     let dtype = match kind {
         "b1" | "?" => DType::Bool,
-        "u1" => DType::U8,
-        "u2" => DType::U16,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "i1" => DType::I8,
-        "i2" => DType::I16,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
+        "u1" | "B" => DType::U8,
+        "u2" | "H" => DType::U16,
+        "u4" | "I" => DType::U32,
+        "u8" | "Q" => DType::U64,
+        "i1" | "b" => DType::I8,
+        "i2" | "h" => DType::I16,
+        "i4" | "i" => DType::I32,
+        "i8" | "q" => DType::I64,
+        "f2" | "e" => DType::F16,
+        "f4" | "f" => DType::F32,
+        "f8" | "d" => DType::F64,
         _ => return None,
     };
     Some(Stored { dtype, order })

@@ -39,6 +39,36 @@ fn npy_by_numpy() {
     });
 }
 
+/// Which NumPy takes too, and other programs write.
+#[test]
+fn dtypes_of_npy_may_be_letters() {
+    each_case(&[false], |device| {
+        let letters = [
+            (DType::U8, "|u1", "B"),
+            (DType::U16, "<u2", "H"),
+            (DType::U32, "<u4", "I"),
+            (DType::U64, "<u8", "Q"),
+            (DType::I8, "|i1", "b"),
+            (DType::I16, "<i2", "h"),
+            (DType::I32, "<i4", "i"),
+            (DType::I64, "<i8", "q"),
+            (DType::F16, "<f2", "e"),
+            (DType::F32, "<f4", "f"),
+            (DType::F64, "<f8", "d"),
+        ];
+        for (dtype, name, letter) in letters {
+            let file = npy::encode(&six(dtype)).unwrap();
+            for order in ["", "<", "="] {
+                let other = format!("{:6}", format!("'{order}{letter}',"));
+                let other = with(&file, format!("'{name}',").as_bytes(), other.as_bytes());
+                assert_same(&npy::decode(&other, device).unwrap(), &six(dtype));
+            }
+        }
+        // As long as C's `long`, which systems differ in.
+        assert!(why(npy::decode(&with(NPY_I64, b"<i8", b"<l "), device)).contains("dtype '<l '"));
+    });
+}
+
 #[test]
 fn npy_is_written_as_numpy_does() {
     each_case(&[false], |_| {
