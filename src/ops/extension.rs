@@ -178,7 +178,8 @@ extension! {
     /// As [`Proxy::clamp`].
     fn clamp_max(&self, max: f64) -> Result<Proxy> = ext_clamp_max;
 
-    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
+    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. As in PyTorch it is computed from the
+    /// nearer end, of halves in f32: exact at weights 0 and 1, and between equal numbers. NaN where an end is infinite.
     ///
     /// # Errors
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.

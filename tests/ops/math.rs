@@ -1,6 +1,6 @@
 //! Rounding, whole powers and fused arithmetic; and the functions of the table that std has, to the last places.
 
-use ndgc::{DType, Device, Error, Result, Tensor, TensorExt, bf16, f16};
+use ndgc::{DType, Device, Error, Result, Tensor, TensorExt, Var, bf16, f16};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};
@@ -86,6 +86,38 @@ fn clamps_and_fused_arithmetic_match_loops() {
         assert_eq!(values::<f32>(&a.lerp(&b, 0.).unwrap())[1], -3.);
         assert_eq!(values::<f32>(&a.lerp(&b, 1.).unwrap()), [f32::MAX, 5.]);
         assert!(matches!(error(a.clamp_min(f64::NAN)), Error::Argument { op: "clamp_min", .. }));
+    });
+}
+
+/// Broken by: a sum of two rounded parts, which between equal numbers is another one.
+#[test]
+fn what_lies_between_two_numbers_is_that_of_pytorch_to_the_last_bit() {
+    each(|device| {
+        let a: Vec<f32> = (1..1000).map(|i| i as f32 / 7.).collect();
+        let b: Vec<f32> = a.iter().map(|a| 100. - a * 0.3).collect();
+        let [x, y] = [&a, &b].map(|all| Tensor::from_slice(all, 999, device).unwrap());
+        for weight in [0f32, 0.125, 0.3, 0.5, 0.75, 1.] {
+            let near = |(a, b): (&f32, &f32)| match weight < 0.5 {
+                true => a + weight * (b - a),
+                false => b - (b - a) * (1. - weight),
+            };
+            let want: Vec<f32> = a.iter().zip(&b).map(near).collect();
+            assert_eq!(values::<f32>(&x.lerp(&y, weight.into()).unwrap()), want, "{weight}");
+            for dtype in [DType::F16, DType::BF16, DType::F64] {
+                let same = x.to_dtype(dtype).unwrap();
+                let all = [same.lerp(&same, weight.into()), same.copy()];
+                let [found, want] = all.map(|x| values::<f32>(&x.unwrap().to_dtype(DType::F32).unwrap()));
+                assert_eq!(found, want, "{dtype:?}, {weight}");
+            }
+        }
+        let half = x.to_dtype(DType::F16).unwrap();
+        assert!(matches!(error(half.lerp(&x, 0.5)), Error::DTypeMismatch { op: "lerp", .. }));
+        let x = Var::from_vec(vec![1f64, 3.], 2, device).unwrap();
+        for weight in [0.25, 0.75] {
+            let grads = x.lerp(&x.sqr().unwrap(), weight).unwrap().sum_all().unwrap().backward().unwrap();
+            let want = [1., 3.].map(|x| 1. - weight + weight * 2. * x);
+            assert_eq!(values::<f64>(grads.get(&x).unwrap()), want);
+        }
     });
 }
 

@@ -175,9 +175,21 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        composite(Call::here("lerp"), self, &mut || {
-            check::float("lerp", self.dtype())?;
-            self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
+        let call = Call::here("lerp");
+        composite(call, self, &mut || {
+            check::float(call, self.dtype())?;
+            if end.dtype() != self.dtype() {
+                return Err(Error::dtype_mismatch(call, self.dtype(), end.dtype()));
+            }
+            in_single(self, |x| {
+                let end = single(end)?;
+                let away = x.sub(&end)?;
+                // From the nearer one: the ends are exact, and so is what lies between two that are equal.
+                match weight < 0.5 {
+                    true => x.sub(&away.affine(weight, 0.0)?),
+                    false => end.add(&away.affine(1.0 - weight, 0.0)?),
+                }
+            })
         })
     }
 }
