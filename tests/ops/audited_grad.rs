@@ -195,3 +195,20 @@ fn what_keeps_memory_that_is_refused_may_panic_when_it_goes() {
         assert!(matches!(error(shared), Error::Argument { .. }));
     });
 }
+
+/// Broken by: a count of equals that is no half, or none of its numbers: 257 of bf16, and 70,000 of f16.
+#[test]
+fn a_gradient_is_shared_among_as_many_equals_as_there_are() {
+    each(|device| {
+        for (dtype, count) in [(DType::BF16, 257), (DType::F16, 70_000), (DType::F32, 5)] {
+            let x = Var::ones((2, count), dtype, device).unwrap();
+            for extreme in [x.max(1), x.min_keepdim(1)] {
+                let loss = extreme.unwrap().affine(1000., 0.).unwrap().sum_all().unwrap();
+                let grads = loss.backward().unwrap();
+                let want = Tensor::full(1000. / count as f32, (2, count), device).unwrap().to_dtype(dtype).unwrap();
+                let single = |x: &Tensor| values::<f32>(&x.to_dtype(DType::F32).unwrap());
+                assert_eq!(single(grads.get(&x).unwrap()), single(&want), "{dtype:?}");
+            }
+        }
+    });
+}

@@ -12,6 +12,7 @@ use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::{
     call::{
         check,
+        compose::single,
         exec::{Output, adopt, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
@@ -68,8 +69,10 @@ fn gradient(
             (ReduceOp::Sum, _) | (_, None) => expanded,
             (_, Some((x, extreme))) => {
                 let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype())?;
-                let ties = hit.sum_over(axes)?;
-                expanded.mul(&hit)?.broadcast_div(&ties)?
+                // How many there are may be no half.
+                let ties = single(&hit)?.sum_over(axes)?;
+                let share = single(&grad.reshape(kept)?)?.div(&ties)?.to_dtype(grad.dtype())?;
+                hit.broadcast_mul(&share)?
             }
         }))
     }
