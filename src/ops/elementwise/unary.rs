@@ -302,7 +302,8 @@ impl Proxy {
     }
 
     /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the
-    /// larger of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut.
+    /// larger of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut, and 1 at the
+    /// numbers, as in PyTorch; among equals of arrays it is shared, as of [`Proxy::maximum`].
     ///
     /// ```
     /// # use ndgc::{Device, Error, Tensor};
