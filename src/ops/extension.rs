@@ -185,6 +185,68 @@ extension! {
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.
     fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> = ext_lerp;
 
+    /// `nan` in place of NaN, and these in place of the infinities; integers stay as they are. The gradient is 0 where
+    /// one was put.
+    ///
+    /// # Errors
+    /// As [`TensorExt::masked_fill`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let x = Tensor::new(&[f32::NAN, f32::INFINITY, 2.], &Device::Cpu)?;
+    /// assert_eq!(x.nan_to_num(0., 9., -9.)?.to_vec1::<f32>()?, [0., 9., 2.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn nan_to_num(&self, nan: f64, posinf: f64, neginf: f64) -> Result<Proxy> = ext_nan_to_num;
+
+    /// `x` above 0, `alpha (e^(x / alpha) - 1)` below, whose slope at 0 is 1 whatever `alpha` is. Floats, with a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `alpha` is 0 or NaN; as [`Proxy::exp`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let x = Tensor::new(&[-1000f32, 0., 3.], &Device::Cpu)?;
+    /// let y = x.celu(2.)?.to_vec1::<f32>()?;
+    /// assert!((y[0] + 2.).abs() < 1e-6 && y[1..] == [0., 3.]); // never below -alpha
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn celu(&self, alpha: f64) -> Result<Proxy> = ext_celu;
+
+    /// `x` brought nearer to 0 by `lambda`, and 0 within that. Floats, with a gradient, which is 0 at `lambda`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `lambda` is negative or not finite; as [`Proxy::exp`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let x = Tensor::new(&[-2f32, 0.25, 1.5], &Device::Cpu)?;
+    /// assert_eq!(x.softshrink(0.5)?.to_vec1::<f32>()?, [-1.5, 0., 1.]);
+    /// assert_eq!(x.hardshrink(0.5)?.to_vec1::<f32>()?, [-2., 0., 1.5]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn softshrink(&self, lambda: f64) -> Result<Proxy> = ext_softshrink;
+
+    /// 0 from `-lambda` to `lambda`, else `x`; NaN stays NaN. Floats, with a gradient, which is 0 at `lambda`.
+    ///
+    /// # Errors
+    /// As [`Proxy::exp`].
+    fn hardshrink(&self, lambda: f64) -> Result<Proxy> = ext_hardshrink;
+
+    /// The first half of an axis times the sigmoid of the second half. Floats, with a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the axis has an odd size; [`Error::DimOutOfRange`]; as [`Proxy::exp`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let x = Tensor::new(&[[3f32, 4.], [0., 0.]], &Device::Cpu)?; // sigmoid(0) is a half
+    /// assert_eq!(x.glu(0)?.to_vec2::<f32>()?, [[1.5, 2.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn glu<A: Dim>(&self, dim: A) -> Result<Proxy> = ext_glu;
+
     /// For each index (any integers) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index
     /// of -1 gives zeros alone. The indices are read on the host; no gradient.
     ///
@@ -335,6 +397,27 @@ extension! {
     /// As [`Proxy::mean`].
     fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> = ext_var_mean;
 
+    /// The sum of what is not NaN over one or more axes, which are removed: 0 of nothing. Any dtype but bool, with a
+    /// gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let a = Tensor::new(&[[1f32, f32::NAN, 5.], [2., 2., 2.]], &Device::Cpu)?;
+    /// assert_eq!(a.nansum(1)?.to_vec1::<f32>()?, [6., 6.]);
+    /// assert_eq!(a.nanmean(1)?.to_vec1::<f32>()?, [3., 2.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn nansum<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_nansum;
+
+    /// The mean of what is not NaN over one or more axes, which are removed: NaN of nothing. Floats, with a gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    fn nanmean<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_nanmean;
+
     /// The product over one or more axes, which are removed: 1 of nothing. Any dtype but bool, integers wrap; with a
     /// gradient, also where elements are 0.
     ///
@@ -435,6 +518,20 @@ extension! {
     /// # Errors
     /// As [`Proxy::repeat`].
     fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> = ext_tile;
+
+    /// Each entry of an axis `count` times, one after the other: `a a b b`, where [`Proxy::repeat`] gives `a b a b`. Of
+    /// any dtype, with a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::SizeOverflow`]; as [`Proxy::repeat`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let a = Tensor::new(&[1u32, 2], &Device::Cpu)?;
+    /// assert_eq!(a.repeat_interleave(3, 0)?.to_vec1::<u32>()?, [1, 1, 1, 2, 2, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn repeat_interleave<A: Dim>(&self, count: usize, dim: A) -> Result<Proxy> = ext_repeat_interleave;
 
     /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
     ///

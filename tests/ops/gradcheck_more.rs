@@ -55,6 +55,11 @@ pub(crate) fn functions() -> Vec<Case> {
         "leaky_relu", [any()], |x| x[0].leaky_relu(0.1);
         "prelu", [any(), spread(&[3], 0.1, 0.4)], |x| x[0].prelu(&x[1]);
         "swiglu", [spread(&[2, 4], -2., 2.)], |x| x[0].swiglu();
+        "glu", [spread(&[4, 3], -2., 2.)], |x| x[0].glu(0);
+        "celu", [any()], |x| x[0].celu(0.8);
+        "softshrink", [any()], |x| x[0].softshrink(0.35)?.sqr();
+        "hardshrink", [any()], |x| x[0].hardshrink(0.35)?.sqr();
+        "nan_to_num", [any()], |x| x[0].nan_to_num(0., 1., -1.)?.sqr();
     }
 }
 
@@ -68,6 +73,7 @@ fn shapes() -> Vec<Case> {
         "movedim", [cube()], |x| x[0].movedim(0, 2);
         "repeat", [matrix()], |x| x[0].repeat((2, 1, 3));
         "tile", [matrix()], |x| x[0].tile((2, 2));
+        "repeat_interleave", [cube()], |x| x[0].repeat_interleave(3, 1)?.sqr();
         "chunk", [cube()], |x| x[0].chunk(2, 1)?[1].sqr()?.add(&x[0].narrow(1, 0, 1)?);
         "split", [cube()], |x| x[0].split(2, 2)?[0].sqr()?.add(&x[0].split(2, 2)?[1]);
         "split_sizes", [cube()], |x| x[0].split_sizes(&[1, 2], 1)?[1].sqr();
@@ -139,6 +145,8 @@ fn sums() -> Vec<Case> {
             two.add(&of(3.)?)?.add(&of(f64::INFINITY)?)?.add(&of(f64::NEG_INFINITY)?)
         };
         "log_sum_exp", [cube()], |x| x[0].log_sum_exp((0, 1));
+        "nansum", [cube()], |x| x[0].nansum((0, 2))?.sqr();
+        "nanmean", [cube()], |x| x[0].nanmean(1)?.sqr();
         "cumsum", [cube()], |x| x[0].cumsum(1);
         "dot", [line(), spread(&[4], 0., 1.)], |x| x[0].dot(&x[1]);
         "mv", [matrix(), line()], |x| x[0].mv(&x[1]);

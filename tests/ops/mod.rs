@@ -39,6 +39,7 @@ mod of_two;
 mod optim;
 mod order;
 mod pool;
+mod pytorch;
 mod quantized;
 mod random;
 mod rectifier;

@@ -2,11 +2,11 @@
 //!
 //! All of floats, with gradients; the result belongs to the owner of the receiver.
 
-use crate::array::autograd::Saved;
+use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
     call::Call,
     error::{Error, Result},
-    shape::{D, Few, Shape},
+    shape::{D, Dim, Few, Shape},
 };
 use crate::device::kernel::{Kernel, Map, Rectifier};
 use crate::memory::proxy::Proxy;
@@ -225,6 +225,55 @@ impl Proxy {
                 return wrong_shape(op, self, "an even size of the last axis");
             }
             self.narrow(D::Minus1, 0, size / 2)?.silu()?.mul(&self.narrow(D::Minus1, size / 2, size / 2)?)
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_glu<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        let op = "glu";
+        composite(Call::here(op), self, &mut || {
+            let axis = dim.to_index(self.shape(), op)?;
+            let size = self.dim(axis)?;
+            if !size.is_multiple_of(2) {
+                return wrong_shape(op, self, "an even size of the axis");
+            }
+            self.narrow(axis, 0, size / 2)?.mul(&self.narrow(axis, size / 2, size / 2)?.sigmoid()?)
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_celu(&self, alpha: f64) -> Result<Proxy> {
+        let call = Call::here("celu");
+        composite(call, self, &mut || {
+            check::float(call, self.dtype())?;
+            if alpha == 0.0 || alpha.is_nan() {
+                return argument(call, "alpha", alpha, "a number other than 0");
+            }
+            in_single(self, |x| {
+                let below = x.ext_clamp_max(0.0)?.affine(1.0 / alpha, 0.0)?.expm1()?.affine(alpha, 0.0)?;
+                x.relu()?.add(&below)
+            })
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_softshrink(&self, lambda: f64) -> Result<Proxy> {
+        let call = Call::here("softshrink");
+        composite(call, self, &mut || {
+            check::float(call, self.dtype())?;
+            if lambda < 0.0 || !lambda.is_finite() {
+                return argument(call, "lambda", lambda, "0 or more, and finite");
+            }
+            in_single(self, |x| x.sub(&x.clamp(-lambda, lambda)?))
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_hardshrink(&self, lambda: f64) -> Result<Proxy> {
+        let call = Call::here("hardshrink");
+        composite(call, self, &mut || {
+            check::float(call, self.dtype())?;
+            self.ext_masked_fill(&no_grad(|| self.abs())?.le(lambda)?, 0.0)
         })
     }
 

@@ -86,6 +86,23 @@ impl Proxy {
     }
 
     #[track_caller]
+    pub(crate) fn ext_nan_to_num(&self, nan: f64, posinf: f64, neginf: f64) -> Result<Proxy> {
+        let call = Call::here("nan_to_num");
+        composite(call, self, &mut || {
+            if !self.dtype().is_float() {
+                return check::same(call, self);
+            }
+            let mut out = self.ext_masked_fill(&self.ext_is_nan()?, nan)?;
+            if has_infinity(self.dtype()) {
+                for (infinity, value) in [(f64::INFINITY, posinf), (f64::NEG_INFINITY, neginf)] {
+                    out = out.ext_masked_fill(&self.eq(infinity)?, value)?;
+                }
+            }
+            Ok(out)
+        })
+    }
+
+    #[track_caller]
     pub(crate) fn ext_masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
         composite(Call::here(op), self, &mut || {

@@ -188,6 +188,29 @@ impl Proxy {
     }
 
     #[track_caller]
+    pub(crate) fn ext_nansum<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let call = Call::here("nansum");
+        composite(call, self, &mut || {
+            let (axes, _) = axes_of(self, &dims, call)?;
+            check::number(call, self.dtype())?;
+            self.ext_masked_fill(&self.ext_is_nan()?, 0.0)?.sum(&axes[..])
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_nanmean<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let call = Call::here("nanmean");
+        composite(call, self, &mut || {
+            let (axes, _) = axes_of(self, &dims, call)?;
+            check::float(call, self.dtype())?;
+            in_single(self, |x| {
+                let count = x.eq(x)?.to_dtype(x.dtype())?.sum(&axes[..])?;
+                x.ext_masked_fill(&x.ext_is_nan()?, 0.0)?.sum(&axes[..])?.div(&count)
+            })
+        })
+    }
+
+    #[track_caller]
     pub(crate) fn ext_prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("prod"), self, &mut || products(self, &dims, false, "prod"))
     }

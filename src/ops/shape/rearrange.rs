@@ -23,12 +23,13 @@ fn pieces(call: Call, x: &Proxy, axis: usize, sizes: impl Iterator<Item = usize>
     all_or_none(call, sizes.map(piece))
 }
 
-/// `count` copies of an array one after the other along an axis: one pass.
-fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Proxy> {
+/// `count` copies of an array, or of each of its entries, one after the other along an axis: one pass.
+fn repeated(x: &Proxy, axis: usize, count: usize, each: bool, op: &'static str) -> Result<Proxy> {
     let (shape, elem_bytes) = (*x.shape(), x.dtype().size_in_bytes());
-    let (lead, rest) = shape.dims().split_at(axis.to_index(&shape, op)?);
-    let to = shape.with_dim(axis, rest[0].saturating_mul(count));
+    let axis = axis.to_index(&shape, op)?;
+    let to = shape.with_dim(axis, shape.dims()[axis].saturating_mul(count));
     to.check(op, elem_bytes)?;
+    let (lead, rest) = shape.dims().split_at(axis + usize::from(each));
     let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
     let expanded = shape_of(op, &[lead, count, rest], elem_bytes)?;
     x.reshape((lead, 1, rest))?.broadcast_as(expanded)?.reshape(to)?.contiguous()
@@ -139,10 +140,16 @@ impl Proxy {
                 _ => check::same(op, self)?,
             };
             for (axis, &count) in counts.dims().iter().enumerate().filter(|&(_, &count)| count != 1) {
-                out = repeated(&out, axis, count, op)?;
+                out = repeated(&out, axis, count, false, op)?;
             }
             Ok(out)
         })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_repeat_interleave<A: Dim>(&self, count: usize, dim: A) -> Result<Proxy> {
+        let op = "repeat_interleave";
+        composite(Call::here(op), self, &mut || repeated(self, dim.to_index(self.shape(), op)?, count, true, op))
     }
 
     #[track_caller]

@@ -27,6 +27,8 @@ rows! { REDUCTIONS, "Reductions and scans";
     std |x| x.a.std(D::Minus1);
     std_keepdim |x| x.a.std_keepdim(D::Minus1);
     var_mean |x| x.a.var_mean(D::Minus1);
+    nansum |x| x.a.nansum(D::Minus1);
+    nanmean |x| x.a.nanmean(D::Minus1);
     prod |x| x.a.prod(D::Minus1);
     prod_keepdim |x| x.a.prod_keepdim(D::Minus1);
     prod_all |x| x.a.prod_all();

@@ -21,6 +21,7 @@ rows! { VIEWS, "Shape and views";
     broadcast_left |x| x.row.broadcast_left(2);
     repeat |x| x.a.repeat((2, 1));
     tile |x| x.a.tile((2, 1));
+    repeat_interleave |x| x.a.repeat_interleave(2, D::Minus1);
     cat |x| Tensor::cat(&[&x.a, &x.b], 0);
     stack |x| Tensor::stack(&[&x.a, &x.b], 0);
     chunk |x| x.a.chunk(2, 0);
