@@ -478,9 +478,10 @@ impl Drop for Buffer {
 /// Drops a keeper: the code of somebody else.
 ///
 /// On other devices than the host everything submitted ends first: what the keeper keeps has no place in their order.
+/// What failed meanwhile is left to who asks for it.
 #[cold]
 fn end(foreign: Box<Foreign>, device: &Device) {
-    let _ = device.synchronize();
+    device.wait_silently();
     drop_contained(foreign);
 }
 

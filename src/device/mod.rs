@@ -341,6 +341,20 @@ impl Device {
         }
     }
 
+    /// Waits as [`Device::synchronize`] does, where nobody can be told of a failure: the next waiting call tells of it.
+    /// A forked child waits for nothing.
+    pub(crate) fn wait_silently(&self) {
+        if system::is_forked_child() {
+            return;
+        }
+        match self {
+            Device::Cpu => {}
+            Device::Sim(sim) => sim.shared().wait_silently(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.shared().wait_silently(),
+        }
+    }
+
     /// Captures what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
     ///
     /// `f` runs once, and its work is recorded instead of run: the arrays made in it have undefined contents until the

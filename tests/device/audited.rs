@@ -1,7 +1,7 @@
-//! What a reader of the devices found: bytes that two sections use, and segments of odd sizes.
+//! What a reader of the devices found: bytes that two sections use, segments of odd sizes, failures that nobody saw.
 
 use ndgc::memory::{HostPool, Recording, ReplayPool, Segments};
-use ndgc::{Device, Graph, Result, SimConfig, Tensor, gc};
+use ndgc::{Device, Error, Graph, Result, SimConfig, Tensor, gc};
 
 use crate::device::support::{alone, both, finish, values, vector};
 
@@ -66,5 +66,18 @@ fn segments_of_any_size_are_divided() {
         for bytes in [1, 300, 5000] {
             assert!(replayed("+ 1 100\n+ 2 1000\n- 1\n- 2\n", ReplayPool::Device(Segments::Of(bytes), 1 << 30)) > 0);
         }
+    });
+}
+
+#[test]
+fn a_copy_that_is_let_go_leaves_failures_to_who_asks_next() {
+    // Broken by: a wait whose answer nobody sees, which takes the failure with it.
+    both(|device| {
+        let x = vector(&[1., 2.], device);
+        let far = Tensor::new(&[9u32], device).unwrap();
+        let y = x.index_select(&far, 0).unwrap();
+        drop(x.unsafe_duplication_async().unwrap());
+        let read = y.to_vec::<f32>();
+        assert!(matches!(read, Err(Error::IndexOutOfRange { index: 9, .. })), "{read:?}");
     });
 }

@@ -50,6 +50,39 @@ fn memory_of_others_is_no_part_of_a_section() {
 }
 
 #[test]
+fn memory_of_others_that_ends_leaves_failures_and_sections_alone() {
+    // Broken by: a wait whose answer nobody sees, which takes a failure with it, and is refused in a section.
+    on_cuda(|device, _| {
+        let lend = || {
+            let a = Tensor::full(1f32, 64, device).unwrap();
+            let pack = a.to_dlpack().unwrap();
+            let start = pack.managed().dl_tensor.data.cast::<f32>();
+            // SAFETY: the numbers of `a`, which stay as long as the pack, and which nobody else uses meanwhile.
+            unsafe { Tensor::from_blob(start, 64, None, device, move || drop((pack, a))) }.unwrap()
+        };
+        let (first, second) = (lend(), lend());
+        let x = Tensor::new(&[1f32, 2.], device).unwrap();
+        let far = Tensor::new(&[9u32], device).unwrap();
+        let y = x.index_select(&far, 0).unwrap();
+        drop(first);
+        gc::collect();
+        let read = y.to_vec::<f32>();
+        assert!(matches!(read, Err(Error::IndexOutOfRange { index: 9, .. })), "{read:?}");
+        let double = || x.affine(2., 0.);
+        drop(double().unwrap());
+        gc::collect();
+        let section = || {
+            drop(second);
+            gc::collect();
+            double()
+        };
+        let (graph, z) = device.capture(section).unwrap();
+        graph.replay().unwrap();
+        assert_eq!(z.to_vec::<f32>().unwrap(), [2., 4.]);
+    });
+}
+
+#[test]
 fn a_mean_whose_next_window_lies_beyond_all_numbers_has_the_gradient_of_its_own() {
     // Broken by: rounding up by the step, which wraps, so that an element behind the window has a share.
     on_cuda(|device, _| {

@@ -195,7 +195,7 @@ impl Drop for NcclRank {
         // A forked child leaves what is its parent's as it is.
         if self.rank.is_some() && !system::is_forked_child() {
             // What failed is the answer of the next waiting call, here too.
-            let _ = self.device.synchronize();
+            self.device.wait_silently();
             self.abort();
         }
     }

@@ -338,8 +338,25 @@ impl<D: Driver> AsyncDevice<D> {
     /// A failed call; else the first failure, since the last report, of work that has run.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _waits = self.wait_begins();
+        self.must_not_capture(&mut self.lock(), "a wait for the device", AFTER)?;
+        self.wait_unlocked()?;
+        self.report(&mut self.lock())
+    }
+
+    /// As [`AsyncDevice::synchronize`], for whoever cannot say what failed: the next waiting call does. While a section
+    /// is captured nothing runs, and there is nothing to wait for.
+    pub(crate) fn wait_silently(&self) {
+        let _waits = self.wait_begins();
+        let is_captured = self.lock().section.is_some();
+        let waited = if is_captured { Ok(()) } else { self.wait_unlocked() };
+        if let Err(error) = waited {
+            self.lock().deferred.get_or_insert(error);
+        }
+    }
+
+    /// Waits for what was submitted, without the lock. The caller has announced that, so that no capture begins.
+    fn wait_unlocked(&self) -> Result<()> {
         let mut state = self.lock();
-        self.must_not_capture(&mut state, "a wait for the device", AFTER)?;
         for stream in 0..state.streams.count() {
             let (busy, reached) = (state.streams.is_busy(stream), state.streams.reached(stream));
             if busy {
@@ -350,7 +367,7 @@ impl<D: Driver> AsyncDevice<D> {
             }
         }
         self.reap(&mut state);
-        self.report(&mut state)
+        Ok(())
     }
 
     fn report(&self, state: &mut DeviceState) -> Result<()> {

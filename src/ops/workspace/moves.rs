@@ -44,7 +44,8 @@ impl Duplication {
 impl Drop for Duplication {
     fn drop(&mut self) {
         if self.array.is_some() {
-            let _ = self.device.synchronize();
+            // What failed meanwhile is the answer of the next waiting call.
+            self.device.wait_silently();
         }
     }
 }
