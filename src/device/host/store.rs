@@ -191,6 +191,8 @@ pub(super) struct Store<S = Mappings> {
     times: usize,
     /// Whether much went back before the last look.
     thrashed: bool,
+    /// Large blocks that were handed out without a page of the system.
+    hits: u64,
     /// Requests that needed pages of the system.
     pub(super) misses: u64,
     /// Bytes of blocks that are handed out and wait in caches of threads, as far as those told it.
@@ -234,6 +236,7 @@ impl<S: PageSource> Store<S> {
             returned: 0,
             times: 1,
             thrashed: false,
+            hits: 0,
             misses: 0,
             waiting: 0,
             peak_used: 0,
@@ -290,6 +293,8 @@ impl<S: PageSource> Store<S> {
         self.note(bytes);
         if new > 0 {
             self.misses += 1;
+        } else {
+            self.hits += 1;
         }
         self.bound(new);
         Some(TakenBlock { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
@@ -303,7 +308,6 @@ impl<S: PageSource> Store<S> {
         }
         let number = std::mem::take(&mut self.last);
         self.large.stats.cached -= self.large.tag(number).0 as u64;
-        self.large.stats.hits += 1;
         Some(number)
     }
 
@@ -464,7 +468,7 @@ impl<S: PageSource> Store<S> {
 
     /// Requests that needed no page of the system.
     pub(super) fn hits(&self) -> u64 {
-        (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
+        self.hits + self.small.stats.hits
     }
 
     /// Gives pages back, as long as there are too many: twice as many as came for a request, `new`, and what the call

@@ -96,6 +96,26 @@ fn the_block_that_came_back_last_is_handed_out_again_or_merges() {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps gibibytes")]
+fn each_request_is_a_hit_or_needs_pages() {
+    // Broken by: a request for which a range is mapped, which is no hit of the lists, taken off these as well.
+    let (mut store, mut requests) = (new(), 0);
+    for round in 0..3 {
+        for size in [4 * SMALL_MAX, 1024, 4 * SMALL_MAX, 64, 1024] {
+            let TakenBlock { span, .. } = store.take(size).expect("memory");
+            store.put(span, Pages::Kept);
+            requests += 1;
+            assert_eq!(store.hits() + store.misses, requests, "{size} B in round {round}");
+        }
+        store.clear();
+    }
+    assert!(store.hits() >= 6 && store.misses >= 3, "{} hits, {} misses", store.hits(), store.misses);
+    store.physical_max = Some(1);
+    assert!(store.take(64 * MIB).is_none());
+    assert_eq!(store.hits() + store.misses, requests, "what was refused is neither");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps gibibytes")]
 fn a_range_of_a_returned_block_goes_with_it() {
     let mut store = new();
     for step in 1..20 {
