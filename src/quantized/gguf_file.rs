@@ -626,7 +626,7 @@ impl MmapedContent {
         &self.content
     }
 
-    /// A tensor, of the file's own bytes if it is put on the host.
+    /// A tensor, of the file's own bytes if it is put on the host. It is there to be kept: no workspace takes it.
     ///
     /// # Errors
     /// As [`Content::tensor`].
@@ -638,7 +638,9 @@ impl MmapedContent {
         let Range { start, end } = info.range(Some(name), &input, self.content.tensor_data_offset)?;
         // Inside of what is mapped, so an address can count them.
         let (range, len) = (start as usize..end as usize, (end - start) as usize);
-        let blocks = Proxy::from_shared(Arc::clone(&self.bytes), range, DType::U8, len, at)?;
-        QTensor::from_blocks(blocks, info.ggml_dtype, info.shape)
+        kept(Location::caller(), || {
+            let blocks = Proxy::from_shared(Arc::clone(&self.bytes), range, DType::U8, len, at)?;
+            QTensor::from_blocks(blocks, info.ggml_dtype, info.shape)
+        })
     }
 }

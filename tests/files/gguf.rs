@@ -5,7 +5,7 @@ use std::io::Cursor;
 use ndgc::quantized::ggml_file;
 use ndgc::quantized::gguf_file::{self, Content, MmapedContent, Value, VersionedMagic};
 use ndgc::quantized::{GgmlDType, QMatMul, QTensor};
-use ndgc::{DType, Device, Error, NdManager, Tensor, gc};
+use ndgc::{DType, Device, Error, NdManager, Tensor, Workspace, WorkspaceConfig, gc};
 
 use crate::common::{alone, each_case};
 use crate::files::fixtures::{GGML, GGUF};
@@ -193,6 +193,26 @@ fn mapped_blocks_are_the_files_own_bytes_as_long_as_one_of_them_lives() {
         #[allow(unsafe_code)]
         let text = why(unsafe { MmapedContent::new(&path) });
         assert!(text.contains("model.gguf: at byte "), "{text}");
+    });
+}
+
+#[test]
+fn mapped_blocks_stay_when_a_cycle_ends_in_which_they_were_read() {
+    // Broken by: the copy that another device than the host gets, as an array of the cycle.
+    each_case(&[false], |device| {
+        let folder = Folder::new();
+        let path = folder.file("model.gguf");
+        let w = weights(2, GgmlDType::Q8_0);
+        gguf_file::write(&mut std::fs::File::create(&path).unwrap(), &[], &[("w", &w)]).unwrap();
+        // SAFETY: nobody changes the file.
+        #[allow(unsafe_code)]
+        let mapped = unsafe { MmapedContent::new(&path) }.unwrap();
+        let name = format!("LOOP on {device}");
+        let cycle = Workspace::enter_on(device, &name, &WorkspaceConfig::default()).unwrap();
+        let found = mapped.tensor("w", device).unwrap();
+        assert!(!found.blocks().is_attached());
+        cycle.leave();
+        assert_eq!(found.data().unwrap(), w.data().unwrap());
     });
 }
 
