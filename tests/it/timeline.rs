@@ -269,6 +269,24 @@ fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
 }
 
 #[test]
+fn the_last_moment_of_a_page_has_the_last_record_and_a_page_of_no_span_a_scale() {
+    alone(|| {
+        let mut kept = None;
+        let mut timeline =
+            traced(TraceMode::Full, || kept = Some(Tensor::zeros(777, DType::U8, &Device::Cpu).unwrap()));
+        // After a day and some hours. Broken by: floats, by which the last part ended before it.
+        timeline.end = 100_000_000_000_004;
+        timeline.spans[0].start = timeline.end;
+        let page = timeline.to_html("long");
+        assert!(page.contains(", 0, 777]}"), "the array that came last");
+        // Broken by: one moment for the whole run, and times divided by the number of the others.
+        let none = Timeline::default().to_html("nothing");
+        assert!(none.contains("\"lines\":[]") && none.contains("data[mode][0] || { bytes: [0, 0] }"));
+        drop(kept);
+    });
+}
+
+#[test]
 fn rings_of_several_threads_are_one_timeline_also_while_they_are_written() {
     use std::sync::atomic::{AtomicBool, Ordering};
     alone(|| {

@@ -343,7 +343,9 @@ impl Timeline {
     /// For each of so many parts of the run how many edges there are until its peak.
     fn peaks(&self, moments: usize) -> Vec<usize> {
         let (mut now, mut at, mut edges) = (0u64, 0, self.edges().peekable());
-        let part = |moment: usize| (self.end.saturating_add(1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
+        // In integers, so that the last part ends behind the last record, however long the run was.
+        let end = u128::from(self.end.saturating_add(1));
+        let part = |moment: usize| (end * (moment as u128 + 1) / moments as u128) as u64;
         (0..moments)
             .map(|moment| {
                 let (mut peak, mut place) = (now, at);
