@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ndgc::memory::{self, HostPool, Reclaimer, Recording, ReplayPool, Segments, TraceMode};
-use ndgc::{AllocationPolicy, Budget, DType, Device, Error, Tensor, Var, Workspace, WorkspaceConfig, gc};
+use ndgc::{AllocationPolicy, Budget, DType, Device, Error, SimConfig, Tensor, Var, Workspace, WorkspaceConfig, gc};
 
 use crate::common::in_own_process;
 use crate::it::support::{alone, base, block};
@@ -229,6 +229,23 @@ fn larger_values_that_graphs_keep_are_growth() {
         let text = growth.to_string();
         assert!(text.starts_with("gradient graphs keep larger values, "), "{text}");
         drop(kept);
+    });
+}
+
+#[test]
+fn an_error_has_a_text_where_a_limit_is_no_limit_and_kept_bytes_lie_elsewhere() {
+    alone(|| {
+        let device = Device::sim(SimConfig { memory_bytes: 1 << 20, ..SimConfig::default() });
+        device.set_limit(Some(u64::MAX));
+        let manager = base(&device);
+        assert_eq!(memory::set_device_spill(Some(8 << 20)), None);
+        // In memory of the host, and kept by the manager.
+        drop(manager.zeros(4 * MIB, DType::U8).unwrap());
+        memory::set_device_spill(None);
+        let Err(error) = manager.zeros(2 * MIB, DType::U8) else { panic!("there was room") };
+        let Error::OutOfMemory(told) = &error else { panic!("{error:?}") };
+        assert_eq!((told.active, told.kept_bytes, told.reachable()), (0, 4 * MIB as u64, u64::MAX));
+        assert!(error.to_string().contains("PiB reachable, limit "), "{error}");
     });
 }
 

@@ -140,8 +140,9 @@ impl OutOfMemory {
     /// Bytes that the device could still hand out if all that is kept were given back: within its limit those that no
     /// live array with a handle has; without one those kept for reuse and by managers.
     pub fn reachable(&self) -> u64 {
-        let kept = self.cached + self.kept_bytes;
-        self.limit.map_or(kept, |limit| limit.saturating_sub(self.active) + self.kept_bytes)
+        // What is kept need not be active bytes of the device, and is estimated among many arrays.
+        let others = self.limit.map_or(self.cached, |limit| limit.saturating_sub(self.active));
+        others.saturating_add(self.kept_bytes)
     }
 }
 
