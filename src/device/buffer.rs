@@ -34,6 +34,8 @@ pub(crate) struct Foreign<K: ?Sized = dyn Send + Sync> {
     pub(crate) read_only: bool,
     /// Whether its bytes are ndgc's own, as those of the pool: charged to budgets, and told of in the trace.
     pub(crate) counted: bool,
+    /// Bytes of it that the device counts as active.
+    pub(crate) active: usize,
     pub(crate) keeper: K,
 }
 
@@ -122,16 +124,16 @@ impl Buffer {
     ) -> Result<Self> {
         let bytes = find((*keeper).as_ref())?;
         let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
-        let foreign = Box::new(Foreign { read_only: true, counted: false, keeper });
+        let foreign = Box::new(Foreign { read_only: true, counted: false, active: 0, keeper });
         // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while
         // there is an `Arc`: so the borrow could last until the buffer drops this one.
         Ok(unsafe { Self::foreign(span, Device::Cpu, foreign) })
     }
 
-    /// The memory of a vector, which `token` counts. It is dropped after it.
+    /// The memory of a vector, which `token` counts, what it has no elements in too. It is dropped after it.
     pub(crate) fn of_vec<T: WithDType>(data: Vec<T>, token: impl Send + Sync + 'static) -> Self {
-        let bytes = size_of_val(data.as_slice());
-        let mut foreign = Box::new(Foreign { read_only: false, counted: true, keeper: (data, token) });
+        let (bytes, active) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
+        let mut foreign = Box::new(Foreign { read_only: false, counted: true, active, keeper: (data, token) });
         let start = NonNull::from(foreign.keeper.0.as_mut_slice()).cast();
         // SAFETY: the vector's memory, initialised, which lies outside the box; nobody touches the vector until it is
         // dropped there.
@@ -141,7 +143,7 @@ impl Buffer {
     /// Bytes of a file that nobody else can open.
     pub(crate) fn of_file(file: MappedBlock, bytes: usize) -> Self {
         let span = file.span().part(0, bytes);
-        let foreign = Box::new(Foreign { read_only: false, counted: true, keeper: file });
+        let foreign = Box::new(Foreign { read_only: false, counted: true, active: 0, keeper: file });
         // SAFETY: the part lies in the mapping (`Span::part` looks), which is initialised, as files are, and stays
         // until the keeper is dropped; nobody else has the mapping, nor the file.
         unsafe { Self::foreign(span, Device::Cpu, foreign) }
@@ -175,6 +177,15 @@ impl Buffer {
             Home::Pool(_) => true,
             Home::Foreign(foreign) => foreign.counted,
             Home::Arena(_) | Home::None => false,
+        }
+    }
+
+    /// Bytes of it that its device counts as active. Those of an arena's block are the workspace's.
+    fn active(&self) -> usize {
+        match &self.home {
+            Home::Pool(_) if self.device.counts(self.span) => self.span.bytes(),
+            Home::Foreign(foreign) => foreign.active,
+            Home::Pool(_) | Home::Arena(_) | Home::None => 0,
         }
     }
 
@@ -379,6 +390,15 @@ impl PackedBuffer {
             PackedHome::Pool { .. } => true,
             PackedHome::Whole(whole) => whole.is_counted(),
             PackedHome::Arena { .. } | PackedHome::None => false,
+        }
+    }
+
+    /// As [`Buffer::active`].
+    pub(crate) fn active(&self, bytes: usize) -> usize {
+        match &self.home {
+            PackedHome::Pool { .. } => bytes,
+            PackedHome::Whole(whole) => whole.active(),
+            PackedHome::Arena { .. } | PackedHome::None => 0,
         }
     }
 

@@ -35,6 +35,7 @@ use cuda::Cuda;
 use graph::{Asynchronous, Graph};
 use kernel::{Kernel, OwnedView, View};
 use sim::{Sim, SimConfig};
+use span::Span;
 use window::{ConvOp, ConvSizes};
 
 /// Where an array's bytes are and its operations run. Cheap to clone; equal if it is the same device.
@@ -416,6 +417,16 @@ impl Device {
             Device::Sim(sim) => sim.stats(),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.stats(),
+        }
+    }
+
+    /// Whether the bytes of a buffer of its pool are among the active ones.
+    fn counts(&self, span: Span) -> bool {
+        match self {
+            Device::Cpu => true,
+            Device::Sim(sim) => sim.shared().counts(span),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.shared().counts(span),
         }
     }
 

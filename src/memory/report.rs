@@ -282,7 +282,8 @@ impl NdManager {
         let mut report = ManagerReport { capped: self.is_capped(), arrays, managers, workspaces, ..empty };
         if self.is_system() {
             let blocks: u64 = report.workspaces.iter().map(|workspace| workspace.bytes).sum();
-            report.elsewhere = self.device().memory().active.saturating_sub(report.total_bytes() + blocks);
+            let arrays = active_of_arrays(self.device());
+            report.elsewhere = self.device().memory().active.saturating_sub(arrays + blocks);
         }
         report
     }
@@ -329,6 +330,23 @@ impl NdManager {
     pub fn bytes_used(&self) -> u64 {
         self.report().own_bytes()
     }
+}
+
+/// Active bytes of a device that open arrays have, whoever owns them, each storage once. A manager's arrays may be of
+/// another device, share storages with those of others, and have bytes that are not active: mapped, spilled, others'.
+fn active_of_arrays(device: &Device) -> u64 {
+    let (mut storages, mut bytes) = (HashSet::new(), 0);
+    for array in (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key) {
+        with_context(|context| {
+            let Ok(pins) = registry::pin(context, "report", [array.key()], false) else { return };
+            let [pinned] = pins.arrays();
+            let buffer = pinned.storage.buffer();
+            if buffer.device() == device && storages.insert(pinned.storage.id()) {
+                bytes += buffer.active() as u64;
+            }
+        });
+    }
+    bytes
 }
 
 /// The report's line of an array of which the report itself holds one handle.

@@ -193,6 +193,11 @@ impl<'a> BufferRef<'a> {
     pub(crate) fn is_counted(self) -> bool {
         self.packed.is_counted()
     }
+
+    /// Bytes of it that its device counts as active; none of an arena's.
+    pub(crate) fn active(self) -> usize {
+        self.packed.active(self.cell.bytes())
+    }
 }
 
 /// The block of an arena that the storage of an array of a cycle lies in.

@@ -387,7 +387,7 @@ impl Proxy {
         let strides = strides.as_ref().map(|strides| &strides[..shape.rank()]);
         let blob = Blob { ptr, shape, strides, dtype };
         // SAFETY: what `from_raw` promises is what is asked here, with the pack as the keeper.
-        unsafe { of_memory(call, blob, Box::new(Foreign { read_only, counted: false, keeper: pack }), &at) }
+        unsafe { of_memory(call, blob, Box::new(Foreign { read_only, counted: false, active: 0, keeper: pack }), &at) }
     }
 }
 
@@ -443,8 +443,8 @@ impl Proxy {
         at: &P,
         deleter: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
-        let foreign =
-            Box::new(Foreign { read_only: false, counted: false, keeper: Deleter(Mutex::new(Some(deleter))) });
+        let keeper = Deleter(Mutex::new(Some(deleter)));
+        let foreign = Box::new(Foreign { read_only: false, counted: false, active: 0, keeper });
         let blob = Blob { ptr: ptr.cast(), shape: shape.into(), strides, dtype: T::DTYPE };
         // SAFETY: the caller's promises.
         unsafe { of_memory(Call::here("from_blob"), blob, foreign, &at) }

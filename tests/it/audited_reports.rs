@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use ndgc::memory::{self, HostPool, Reclaimer, Recording, ReplayPool, Segments, TraceMode};
-use ndgc::{AllocationPolicy, Budget, DType, Device, Error, SimConfig, Tensor, Var, Workspace, WorkspaceConfig, gc};
+use ndgc::{
+    AllocationPolicy, Budget, DType, Device, Error, NdManager, SimConfig, Tensor, Var, Workspace, WorkspaceConfig, gc,
+};
 
 use crate::common::in_own_process;
 use crate::it::support::{alone, base, block};
@@ -283,6 +285,38 @@ fn managers_in_any_depth_are_reported() {
             (below, levels) = (&one.managers, levels + 1);
         }
         assert_eq!((levels, below.len()), (64, COUNT - 64), "side by side from there on");
+    });
+}
+
+#[test]
+fn bytes_elsewhere_are_those_that_no_array_has() {
+    alone(|| {
+        gc::collect();
+        let elsewhere = || NdManager::system(&Device::Cpu).report().elsewhere;
+        let before = elsewhere();
+        // Of the host, below a manager of another device. Broken by: looking at the managers of the host alone.
+        let device = Device::sim(SimConfig::default());
+        let above = base(&device);
+        let below = above.new_sub_manager_on(&Device::Cpu).unwrap();
+        let _below = below.zeros(1000, DType::U8).unwrap();
+        // With room for more than it has.
+        let mut numbers = Vec::with_capacity(100_000);
+        numbers.resize(10_000, 1f32);
+        let _vector = Tensor::from_vec(numbers, 10_000, &Device::Cpu).unwrap();
+        // Others' bytes are not active ones. Broken by: taking them off these.
+        let _shared = Tensor::from_shared(Arc::new([7u8; 4096]), 0..4096, DType::U8, 4096, &Device::Cpu).unwrap();
+        // Those of two managers are there once.
+        let (first, second) = (base(&Device::Cpu), base(&Device::Cpu));
+        let whole = first.zeros(6000, DType::U8).unwrap();
+        let view = whole.narrow(0, 0, 10).unwrap();
+        view.attach(&second).unwrap();
+        assert_eq!(elsewhere(), before);
+        let x = Var::ones(5000, DType::F32, &Device::Cpu).unwrap();
+        let y = x.exp().unwrap();
+        let loss = y.sum_all().unwrap();
+        y.close();
+        assert_eq!(elsewhere(), before + 20_000, "what the graph keeps");
+        drop(loss);
     });
 }
 

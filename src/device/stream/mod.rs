@@ -411,6 +411,11 @@ impl<D: Driver> AsyncDevice<D> {
         self.lock().pool.stats
     }
 
+    /// Whether the statistics count the bytes of a buffer as active: not those that lie in memory of the host.
+    pub(crate) fn counts(&self, span: Span) -> bool {
+        self.lock().pool.counts(span)
+    }
+
     /// Bytes of the largest free block, and of all of them. Looks at each block.
     pub(crate) fn free_bytes(&self) -> (u64, u64) {
         let state = self.lock();

@@ -106,6 +106,11 @@ impl Pool {
         self.status(number).home == ON_HOST
     }
 
+    /// Whether `active` counts the bytes of an owner.
+    pub(super) fn counts(&self, span: Span) -> bool {
+        self.owned(span).is_some_and(|number| !self.is_on_host(number))
+    }
+
     /// Forgets the blocks in memory of the host that nobody has any more, no graph either, and whose uses are over, up
     /// to the first that `free` does not accept. Not while a section is captured.
     pub(super) fn release_on_host(
