@@ -1,6 +1,10 @@
 //! Captured sections as CUDA graphs. What every device promises of them is tested on the simulated one (tests/device);
 //! here, that the driver is asked for the right things.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use ndgc::{
     DType, Device, Error, Generator, GradStore, Result, Tensor,
     nn::{Adam, Mlp, Module, Optimizer, StepRule},
@@ -224,5 +228,31 @@ fn a_driver_that_fails_in_a_capture_leaves_the_stream_usable() {
             graph.replay().unwrap();
             assert!((y.to_vec::<f32>().unwrap()[0] - 3f32.exp()).abs() < 1e-4);
         }
+    });
+}
+
+#[test]
+fn no_replay_comes_between_the_parts_of_a_read() {
+    // Broken by: parts of a large copy that are submitted behind a replay of another thread.
+    on_cuda(|device, _| {
+        // 12 MiB, in parts of 4.
+        let x = Tensor::zeros(3 << 20, DType::F32, device).unwrap();
+        x.affine_(1., 1.).unwrap();
+        let (graph, _) = device.capture(|| x.affine_(1., 1.)).unwrap();
+        let done = AtomicBool::new(false);
+        let whole = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    graph.replay().unwrap();
+                    // So that the reader has the lock too.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let read = || x.to_vec::<f32>().is_ok_and(|all| all.iter().all(|number| *number == all[0]));
+            let whole = (0..6).all(|_| read());
+            done.store(true, Ordering::Relaxed);
+            whole
+        });
+        assert!(whole, "numbers from before a replay and from behind it");
     });
 }

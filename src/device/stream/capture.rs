@@ -142,9 +142,13 @@ impl<D: Driver> AsyncDevice<D> {
         ended.map(|graph| Captured { graph, stream, blocks })
     }
 
-    /// Submits a captured section to its stream, whose own memory it may use, behind everything that its blocks demand.
+    /// Submits a captured section to its stream, whose own memory it may use, behind everything that its blocks demand,
+    /// and when the host reads nothing of what it writes.
     pub(crate) fn replay(&self, captured: &Captured<D::Graph>) -> Result<()> {
-        let mut guard = self.lock();
+        let is_read = |state: &mut DeviceState| {
+            captured.blocks.iter().any(|&(number, writes)| writes && state.reads.contains(&number))
+        };
+        let mut guard = self.read_over.wait_while(self.lock(), is_read).unwrap_or_else(PoisonError::into_inner);
         let state = &mut *guard;
         self.must_not_capture(state, "a replay", BEFORE)?;
         let stream = captured.stream;

@@ -34,12 +34,14 @@
 //! - A call that fails leaves ticks and blocks as they were, except for waits that the driver did accept:
 //!   those are facts, and are remembered as such.
 //! - While a section is captured, nobody else submits, and the host waits for nothing.
+//! - No replay comes between the parts of a read of what it writes. Other writers wait for readers above
+//!   (`memory/storage/writing.rs`).
 //!
 //! # Why one lock
 //! Submission is short next to what it submits, and the order of ticks has to be the order of submission.
 //! [`AsyncDevice::synchronize`] and [`AsyncDevice::download`] wait without the lock.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::base::{
     error::{Error, Result},
@@ -107,6 +109,8 @@ struct DeviceState {
     deferred: Option<Error>,
     /// The section that is being captured.
     section: Option<Section>,
+    /// Blocks that the host is reading: the rest of a large copy is submitted without the lock.
+    reads: Vec<u32>,
 }
 
 /// A device whose work is submitted: a driver, the order of its streams and the pool of its bytes.
@@ -120,6 +124,8 @@ pub(crate) struct AsyncDevice<D: Driver> {
     state: Mutex<DeviceState>,
     /// Held shared by whoever waits for the device without its lock: a capture begins when nobody does.
     waiting: RwLock<()>,
+    /// A read is over.
+    read_over: Condvar,
 }
 
 impl<D: Driver> AsyncDevice<D> {
@@ -127,8 +133,9 @@ impl<D: Driver> AsyncDevice<D> {
         let DevicePlan { name, streams, rules, segments } = plan;
         let streams = streams.clamp(1, MAX_STREAMS);
         let pool = Pool::new(streams as u8, segments);
-        let state = DeviceState { streams: Streams::new(streams), pool, deferred: None, section: None };
-        AsyncDevice { driver, name, rules, state: Mutex::new(state), waiting: RwLock::new(()) }
+        let (streams, reads) = (Streams::new(streams), Vec::new());
+        let state = Mutex::new(DeviceState { streams, pool, deferred: None, section: None, reads });
+        AsyncDevice { driver, name, rules, state, waiting: RwLock::new(()), read_over: Condvar::new() }
     }
 
     pub(crate) fn driver(&self) -> &D {
@@ -296,8 +303,13 @@ impl<D: Driver> AsyncDevice<D> {
         let operands = || std::iter::once((src.span(), Access::Read));
         let under_way = self.submit(&mut state, stream, operands, || self.driver.start_download(stream, src))?;
         let reached = state.streams.reached(stream);
+        let block = state.pool.owned(src.span());
+        state.reads.extend(block);
         drop(state);
-        self.driver.finish_download(under_way, take)?;
+        let read = HostRead { device: self, block };
+        let finished = self.driver.finish_download(under_way, take);
+        drop(read);
+        finished?;
         let mut state = self.lock();
         state.streams.host_waited(&reached);
         self.reap(&mut state);
@@ -442,6 +454,23 @@ impl<D: Driver> AsyncDevice<D> {
     /// Sets the limit on active bytes; returns the one before.
     pub(crate) fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         std::mem::replace(&mut self.lock().pool.stats.limit, bytes)
+    }
+}
+
+/// A read of the host that is under way.
+struct HostRead<'a, D: Driver> {
+    device: &'a AsyncDevice<D>,
+    block: Option<u32>,
+}
+
+impl<D: Driver> Drop for HostRead<'_, D> {
+    fn drop(&mut self) {
+        let mut state = self.device.lock();
+        if let Some(at) = state.reads.iter().position(|&block| Some(block) == self.block) {
+            state.reads.swap_remove(at);
+        }
+        drop(state);
+        self.device.read_over.notify_all();
     }
 }
 
