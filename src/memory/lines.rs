@@ -98,12 +98,10 @@ impl Mark {
     fn growth_to(&self, now: &Mark) -> Growth {
         let grown = |line: &Line| {
             let before = self.lines.like(line);
-            LineGrowth {
-                line: *line,
-                arrays: line.arrays.saturating_sub(before.arrays),
-                bytes: line.bytes.saturating_sub(before.bytes),
-                kept: line.kept.saturating_sub(before.kept),
-            }
+            let arrays = line.arrays.saturating_sub(before.arrays);
+            // Those that lost their handles since need not be more.
+            let kept = line.kept.saturating_sub(before.kept).min(arrays);
+            LineGrowth { line: *line, arrays, bytes: line.bytes.saturating_sub(before.bytes), kept }
         };
         let mut lines: Vec<LineGrowth> = now.lines.0.values().map(grown).collect();
         lines.retain(|growth| growth.arrays > 0 || growth.bytes > 0);

@@ -164,6 +164,22 @@ fn what_takes_the_place_of_another_is_no_growth_unless_it_is_larger() {
 }
 
 #[test]
+fn of_the_arrays_more_no_more_are_kept_than_there_are() {
+    // Broken by: those that were there before, and lost their handles since.
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let make = || manager.zeros(4, DType::U8).unwrap();
+        let held = [(); 5].map(|()| make());
+        let before = memory::mark();
+        drop(held);
+        let _one = make();
+        let growth = before.diff();
+        let [line] = growth.lines[..] else { panic!("{growth}") };
+        assert_eq!((line.arrays, line.kept, line.line.kept), (1, 1, 5));
+    });
+}
+
+#[test]
 fn values_and_blocks_in_place_of_others_are_no_growth() {
     alone(|| {
         let x = Var::ones(4, DType::F32, &Device::Cpu).unwrap();
