@@ -109,10 +109,7 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut OutputWriter<BufWriter<F
     let site = Location::caller();
     let fail = |why: String| Error::file(Some(path), None, why).at(site);
     // A link stays a link, and what it leads to is replaced, or made.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| match fs::read_link(path) {
-        Ok(to) => path.parent().map_or_else(|| to.clone(), |folder| folder.join(&to)),
-        Err(_) => path.to_owned(),
-    });
+    let target = fs::canonicalize(path).unwrap_or_else(|_| led_to(path));
     let before = fs::metadata(&target).ok();
     let special = before.as_ref().is_some_and(|before| !before.is_file());
     let opened = if special {
@@ -139,6 +136,20 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut OutputWriter<BufWriter<F
         let _ = fs::remove_file(&part);
     }
     result
+}
+
+/// Links that are followed, as many as Linux follows.
+const LINKS_MAX: usize = 40;
+
+/// Where a path leads at whose end there is no file.
+fn led_to(path: &Path) -> PathBuf {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = fs::read_link(&target) else { break };
+        target.pop();
+        target.push(to);
+    }
+    target
 }
 
 /// A new file in the same folder, under a name that nobody else uses; None for a path without a name.

@@ -175,6 +175,15 @@ fn pipes_are_refused_at_once_and_links_and_long_names_are_written() {
         std::os::unix::fs::symlink("target.npy", &link).unwrap();
         ndgc::npy::write(&ones(&[2]), &link).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::metadata(&target).unwrap().is_file());
+        // A link to a link that leads to no file yet.
+        fs::remove_file(&target).unwrap();
+        let first = folder.join("first");
+        std::os::unix::fs::symlink("link", &first).unwrap();
+        ndgc::npy::write(&ones(&[2]), &first).unwrap();
+        for link in [&first, &link] {
+            assert!(fs::symlink_metadata(link).unwrap().is_symlink(), "{}", link.display());
+        }
+        assert!(fs::symlink_metadata(&target).unwrap().is_file());
         let long = folder.join("n".repeat(250));
         ndgc::npy::write(&ones(&[2]), &long).unwrap();
         assert_eq!(ndgc::npy::read(&long, &Device::Cpu).unwrap().dims(), [2]);
