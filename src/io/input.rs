@@ -108,7 +108,7 @@ impl<R> Input<R> {
     pub(crate) fn fail_at(&self, at: u64, why: impl Into<String>) -> Error {
         let why = why.into();
         let why = match &self.part {
-            Some(part) => format!("in entry `{part}`: {why}"),
+            Some(part) => format!("in entry `{}`: {why}", part.escape_debug()),
             None => why,
         };
         Error::file(self.path.as_deref(), Some(at), why).at(self.site)

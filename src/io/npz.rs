@@ -307,10 +307,13 @@ pub(super) fn entries<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<ZipEnt
         let end = entry.start.checked_add(room).and_then(|end| end.checked_add(entry.packed));
         match end {
             Some(end) if end <= start => spans.push((entry.start, end)),
-            _ => return Err(central.fail_at(at, format!("entry `{}` reaches past the entries", entry.name))),
+            _ => {
+                let why = format!("entry `{}` reaches past the entries", entry.name.escape_debug());
+                return Err(central.fail_at(at, why));
+            }
         }
         if !names.insert(entry.name.clone()) {
-            return Err(central.fail_at(at, format!("two entries have the name `{}`", entry.name)));
+            return Err(central.fail_at(at, format!("two entries have the name `{}`", entry.name.escape_debug())));
         }
         all.push(entry);
     }
@@ -428,7 +431,8 @@ pub(super) fn content<'a, R: Read + Seek>(
     input.seek(entry.start)?;
     let head: [u8; LOCAL_BYTES as usize] = input.array("the head of an entry")?;
     if !head.starts_with(&LOCAL) {
-        return Err(input.fail_at(entry.start, format!("entry `{}` does not begin here", entry.name)));
+        let why = format!("entry `{}` does not begin here", entry.name.escape_debug());
+        return Err(input.fail_at(entry.start, why));
     }
     let skipped = u64::from(u16_at(&head, 26)) + u64::from(u16_at(&head, 28));
     input.seek(entry.start + LOCAL_BYTES + skipped)?;

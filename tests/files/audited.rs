@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Cursor;
 
 use ndgc::quantized::{GgmlDType, QMatMul, QTensor, ggml_file, gguf_file};
-use ndgc::{DType, Device, Error, NdManager, Tensor, safetensors};
+use ndgc::{DType, Device, Error, NdManager, Tensor, npz, safetensors};
 
 use crate::common::alone;
 use crate::files::support::Folder;
@@ -188,6 +188,25 @@ fn pipes_are_refused_at_once_and_links_and_long_names_are_written() {
         ndgc::npy::write(&ones(&[2]), &long).unwrap();
         assert_eq!(ndgc::npy::read(&long, &Device::Cpu).unwrap().dims(), [2]);
         fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+#[test]
+fn names_of_a_file_move_no_cursor() {
+    // Broken by: a name as it is in the file, in the text of an error.
+    alone(|| {
+        let name = "a\n\u{1b}[2Jb";
+        let bytes = npz::encode(&[(name, &ones(&[2]))]).unwrap();
+        let changed = |at: usize, to: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = to;
+            why(npz::decode(&bytes, &Device::Cpu))
+        };
+        let central = bytes.windows(4).position(|part| part == b"PK\x01\x02").unwrap();
+        // The head of the entry, its place, and its numbers.
+        for text in [changed(0, b'p'), changed(central + 45, 0x7f), changed(central - 1, 1)] {
+            assert!(text.contains("`a\\n\\u{1b}[2Jb") && !text.contains(['\n', '\u{1b}']), "{text:?}");
+        }
     });
 }
 
