@@ -83,6 +83,28 @@ fn memory_of_others_that_ends_leaves_failures_and_sections_alone() {
 }
 
 #[test]
+fn a_forked_child_asks_no_driver() {
+    // Broken by: figures that take the lock of the driver, and calls of it.
+    pretending(|_, device, cuda| {
+        let x = Tensor::full(1f32, 1000, device).unwrap();
+        drop(x.sum_all().unwrap());
+        assert!(cuda.workspace_bytes() > 0 && cuda.memory_info().is_ok());
+        // SAFETY: the child goes on with this thread alone, waits for no other, and ends at once.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            let is_right = cuda.workspace_bytes() == 0 && matches!(cuda.memory_info(), Err(Error::Forked { .. }));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_right)) }
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above, and writes its status into an integer of ours.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((waited, status), (child, 0), "the child found otherwise");
+    });
+}
+
+#[test]
 fn a_mean_whose_next_window_lies_beyond_all_numbers_has_the_gradient_of_its_own() {
     // Broken by: rounding up by the step, which wraps, so that an element behind the window has a share.
     on_cuda(|device, _| {

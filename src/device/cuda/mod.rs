@@ -194,15 +194,21 @@ impl Cuda {
     /// Bytes that are free and bytes in all, as the driver counts them for all programs together.
     ///
     /// # Errors
-    /// [`Error::Device`] if the call fails.
+    /// [`Error::Device`] if the call fails; [`Error::Forked`].
     #[track_caller]
     pub fn memory_info(&self) -> Result<(u64, u64)> {
-        Call::here("memory_info").named(self.context().memory())
+        let call = Call::here("memory_info");
+        if system::is_forked_child() {
+            return Err(Error::forked(call));
+        }
+        call.named(self.context().memory())
     }
 
-    /// Bytes that kernels and libraries hold for their own use: scratch, and the workspaces of cuBLAS.
+    /// Bytes that kernels and libraries hold for their own use: scratch, and the workspaces of cuBLAS. 0 in a forked
+    /// child.
     pub fn workspace_bytes(&self) -> u64 {
-        self.0.device.driver().reserved()
+        // Another thread may have had the lock when it was forked.
+        if system::is_forked_child() { 0 } else { self.0.device.driver().reserved() }
     }
 
     /// Whether f32 matrix products may round their operands to 10 bits of mantissa (TF32), which is several times
@@ -224,10 +230,14 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that is not below `ranks`; [`Error::DeviceUnavailable`] without the library;
-    /// [`Error::Device`] if the group cannot be made.
+    /// [`Error::Device`] if the group cannot be made; [`Error::Forked`].
     #[track_caller]
     pub fn join(&self, id: &NcclId, number: usize, ranks: usize) -> Result<NcclRank> {
-        Call::here("Cuda::join").named(NcclRank::join(id, number, ranks, &self.0.device))
+        let call = Call::here("Cuda::join");
+        if system::is_forked_child() {
+            return Err(Error::forked(call));
+        }
+        call.named(NcclRank::join(id, number, ranks, &self.0.device))
     }
 
     /// Whether it joined a group as this rank.

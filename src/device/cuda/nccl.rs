@@ -139,9 +139,12 @@ impl NcclRank {
     }
 
     /// Leaves the group at once: sums that still run here end without a result. Other ranks wait in theirs until they
-    /// do the same.
+    /// do the same. A forked child leaves nothing: the rank is its parent's.
     pub fn abort(&mut self) {
         let mut rank = self.rank.take();
+        if system::is_forked_child() {
+            return;
+        }
         // It is of no use whatever the answer is.
         let _ = self.context().call(|_| Rank::abort(&mut rank));
     }
