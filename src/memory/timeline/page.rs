@@ -45,7 +45,8 @@ impl PageRow<'_> {
     fn grows(&self, last: u64) -> bool {
         let (first, most) = (self.spans[0].start, self.begun(3));
         let (early, half, live) = (self.alive(1), self.alive(2), self.live as usize);
-        early < half && half < live && live >= 4 && 8 * most.saturating_sub(first) >= last.saturating_sub(first)
+        let (begins, all) = (most.saturating_sub(first), last.saturating_sub(first));
+        early < half && half < live && live >= 4 && begins.saturating_mul(8) >= all
     }
 }
 
