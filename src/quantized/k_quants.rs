@@ -66,7 +66,7 @@ pub trait GgmlType: sealed::Sealed + Sized + Clone + Send + Sync + 'static {
     /// as floats.
     ///
     /// # Panics
-    /// If a row has fewer.
+    /// If a row has fewer, or `n` is not one of whole blocks.
     fn vec_dot(n: usize, xs: &[Self], ys: &[Self::VecDotType]) -> f32;
 
     /// As [`GgmlType::vec_dot`], which is one code with and without vector units.
@@ -106,7 +106,8 @@ macro_rules! blocks {
             }
 
             fn vec_dot(n: usize, xs: &[Self], ys: &[$other]) -> f32 {
-                let count = n / Self::BLCK_SIZE;
+                let (len, count) = (Self::BLCK_SIZE, n / Self::BLCK_SIZE);
+                assert!(n.is_multiple_of(len), "rows of whole blocks: {n} numbers, {len} a block");
                 let rows = [xs[..count].as_flattened(), ys[..count].as_flattened()];
                 quantized::dot([Self::DTYPE, <$other>::DTYPE], rows)
             }

@@ -523,6 +523,13 @@ fn a_product_of_blocks_does_not_write_beyond_the_end() {
 }
 
 #[test]
+#[should_panic(expected = "rows of whole blocks: 63 numbers, 32 a block")]
+fn a_product_of_rows_leaves_no_number_of_a_block_out() {
+    use k_quants::{BlockQ4_0, BlockQ8_0};
+    let _ = BlockQ4_0::vec_dot(63, &[BlockQ4_0::zeros(); 2], &[BlockQ8_0::zeros(); 2]);
+}
+
+#[test]
 fn an_error_matters_by_the_importance_of_its_place() {
     use GgmlDType::{Q2K, Q3K, Q4K, Q5K, Q6K, Q8K};
     alone(|| {
