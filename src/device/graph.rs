@@ -100,8 +100,8 @@ impl fmt::Debug for Graph {
 }
 
 impl Graph {
-    /// Submits the section, behind everything submitted before that it has to wait for, and does not wait itself, but for
-    /// other threads that are reading what it writes.
+    /// Submits the section, behind everything submitted before that it has to wait for, and does not wait itself, but
+    /// for other threads that are reading what it writes.
     ///
     /// # Errors
     /// [`Error::Capture`] while the device is being captured; [`Error::Device`]; [`Error::Forked`].
