@@ -51,16 +51,28 @@ pub(crate) fn noted_owner() -> Option<Owner> {
     PAYER.get()
 }
 
+/// Puts back whose steps these are, and who pays, also after a panic.
+struct Interlude {
+    payer: Option<Owner>,
+    _restore: Restore,
+}
+
+impl Interlude {
+    #[inline(never)]
+    fn begin() -> Self {
+        Interlude { _restore: Restore(COMPOSITE.take()), payer: PAYER.take() }
+    }
+}
+
+impl Drop for Interlude {
+    #[inline(never)]
+    fn drop(&mut self) {
+        PAYER.set(self.payer);
+    }
+}
+
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
-    /// Puts back who pays, also after a panic.
-    struct Payer(Option<Owner>);
-    impl Drop for Payer {
-        fn drop(&mut self) {
-            PAYER.set(self.0);
-        }
-    }
-    let _restore = Restore(COMPOSITE.take());
-    let _payer = Payer(PAYER.take());
+    let _interlude = Interlude::begin();
     f()
 }

@@ -163,7 +163,7 @@ struct RecoverySteps {
 
 impl RecoverySteps {
     /// Takes a step, whose `f` says how many arrays it ended.
-    fn take(&mut self, name: &'static str, device: &Device, f: impl FnOnce() -> u64) {
+    fn take(&mut self, name: &'static str, device: &Device, f: &mut dyn FnMut() -> u64) {
         let (start, before) = (Instant::now(), held(device));
         // What the program's reclaimers make is theirs, whatever operation this is a step of.
         let closed = users(f);
@@ -253,8 +253,8 @@ fn elsewhere<T>(
     steps: &mut RecoverySteps,
 ) -> std::result::Result<T, NoBytes> {
     let mut found = Err(NoBytes::Exhausted);
-    steps.take("spill", device, || {
-        found = spill::wanted(attempt);
+    steps.take("spill", device, &mut || {
+        found = spill::wanted(&mut *attempt);
         0
     });
     if found.is_ok() {
@@ -332,12 +332,12 @@ fn step(
     // What is kept for reuse is charged to nobody, and others want to use it again.
     let trims = !why.is_budget();
     match number {
-        DRAIN => steps.take("drain", device, || reclaim::drain_all(context) as u64),
-        TRIM if trims => steps.take("trim", device, || {
+        DRAIN => steps.take("drain", device, &mut || reclaim::drain_all(context) as u64),
+        TRIM if trims => steps.take("trim", device, &mut || {
             reclaim::trim(device);
             0
         }),
-        ORPHANS if switch::reclaiming() => steps.take("collect_orphans", device, || {
+        ORPHANS if switch::reclaiming() => steps.take("collect_orphans", device, &mut || {
             // Those that fell while the switch was off: it is on, so nobody wants them kept.
             let found = gc::collect_orphans() as u64;
             if trims {
@@ -372,7 +372,7 @@ fn reclaimer(
         NoBytes::Exhausted | NoBytes::Failed(_) => None,
     };
     let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
-    steps.take(name, device, || {
+    steps.take(name, device, &mut || {
         call(&*give, &pressure);
         let found = reclaim::drain_all(context) as u64;
         if matches!(why, NoBytes::Exhausted) {
@@ -393,7 +393,7 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, (p
         return;
     }
     let mut steps = RecoverySteps::default();
-    steps.take("drain", device, || reclaim::drain_all(context) as u64);
+    steps.take("drain", device, &mut || reclaim::drain_all(context) as u64);
     while let Some(over) = budget::above_soft(payer, more)
         && reclaimer(context, (device, &NoBytes::Budget(over), bytes), &mut steps)
     {}

@@ -109,7 +109,8 @@ pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
     add_to_parents(&mut rows);
     let seconds = before.map_or(0., |before| at.duration_since(before.at).as_secs_f64());
     let rate = |more: f64| if seconds > 0. { more / seconds } else { 0. };
-    let old: HashMap<Uuid, u64> = before.iter().flat_map(|old| &old.rows).map(|row| (row.uuid, row.bytes)).collect();
+    let rows_before = before.map_or(&[][..], |before| &before.rows);
+    let old: HashMap<Uuid, u64> = rows_before.iter().map(|row| (row.uuid, row.bytes)).collect();
     for row in &mut rows {
         row.bytes_per_second = rate(row.bytes as f64 - old.get(&row.uuid).map_or(0., |&old| old as f64)) as i64;
     }

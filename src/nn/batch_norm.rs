@@ -117,8 +117,11 @@ impl BatchNorm {
         if !(0.0..=1.0).contains(&momentum) {
             return Err(Error::argument(call, "momentum", momentum, "from 0 to 1"));
         }
-        let affine = weight_and_bias.iter().flat_map(|(weight, bias)| [weight, bias]);
-        for array in statistics.into_iter().chain(affine) {
+        let mut arrays = statistics.to_vec();
+        if let Some((weight, bias)) = &weight_and_bias {
+            arrays.extend([weight, bias]);
+        }
+        for array in arrays {
             if array.dims() != [features] {
                 return Err(Error::shape(call, array.dims(), format!("one number for each of {features} channels")));
             }

@@ -37,8 +37,12 @@ impl Pairs {
             value_of(&mut by_expert, inside(expert, count)?).push(inside(id, pairs)? as u32);
         }
         let mut places = vec![u32::MAX; pairs];
-        for (place, &pair) in (0..).zip(by_expert.iter().flat_map(|(_, own)| own)) {
-            places[pair as usize] = place;
+        let mut place = 0;
+        for (_, own) in &by_expert {
+            for &pair in own {
+                places[pair as usize] = place;
+                place += 1;
+            }
         }
         if let Some(pair) = places.iter().position(|&place| place == u32::MAX) {
             return Err(Error::argument(op, "sorted_token_ids", format!("no pair {pair}"), "every pair once"));

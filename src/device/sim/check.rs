@@ -133,8 +133,10 @@ impl Checker {
         }
         let gone = self.shadows.take(address..address + bytes);
         let host = self.host;
-        for first in gone.iter().flat_map(|(_, shadow)| shadow.unordered(true, &host)) {
-            self.report(Violation::Unordered { block, first, second });
+        for (_, shadow) in gone {
+            for first in shadow.unordered(true, &host) {
+                self.report(Violation::Unordered { block, first, second });
+            }
         }
     }
 
@@ -146,10 +148,8 @@ impl Checker {
 
     /// Whether a captured section uses bytes of a range.
     fn is_pinned(&self, range: &Range<usize>) -> bool {
-        self.pinned
-            .iter()
-            .flat_map(|(_, ranges)| ranges)
-            .any(|other| other.start < range.end && range.start < other.end)
+        let meets = |other: &Range<usize>| other.start < range.end && range.start < other.end;
+        self.pinned.iter().any(|(_, ranges)| ranges.iter().any(meets))
     }
 
     pub(super) fn hand_out(&mut self, span: Span) {

@@ -151,8 +151,12 @@ fn letter_name(letter: char) -> String {
 
 /// The first two axes with one letter.
 fn twice(letters: &[char]) -> Option<(usize, usize)> {
-    let pairs = (0..letters.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
-    pairs.into_iter().find(|&(a, b)| letters[a] == letters[b])
+    for (b, letter) in letters.iter().enumerate() {
+        if let Some(a) = letters[..b].iter().position(|other| other == letter) {
+            return Some((a, b));
+        }
+    }
+    None
 }
 
 /// The sum of products of two operands over the letters that nothing needs.

@@ -344,10 +344,12 @@ fn each_name_once(nodes: &[Node]) -> Result<()> {
     if let Some(twice) = params().map(|param| &param.name).find(|name| !known.insert(name.as_str())) {
         return Err(wrong("parameter", twice, "a name that no other layer's parameter has; rename one layer"));
     }
-    match params().flat_map(|param| param.state_names()).find(|name| known.contains(name.as_str())) {
-        Some(kept) => Err(wrong("parameter", &kept, "a name that nothing has that an updater keeps; rename it")),
-        None => Ok(()),
+    for param in params() {
+        if let Some(kept) = param.state_names().into_iter().find(|name| known.contains(name.as_str())) {
+            return Err(wrong("parameter", &kept, "a name that nothing has that an updater keeps; rename it"));
+        }
     }
+    Ok(())
 }
 
 /// The places of the nodes, each after those that it needs.
