@@ -131,7 +131,7 @@ impl Allowance {
     #[inline(always)]
     pub(crate) fn has_array(&self, node: u32, version: u64) -> bool {
         self.is_of(node, version)
-            && self.freed.load(Ordering::Relaxed).wrapping_sub(self.drawn.load(Ordering::Relaxed)) >> ARRAYS_FROM != 0
+            && self.freed.load(Ordering::Relaxed).saturating_sub(self.drawn.load(Ordering::Relaxed)) >> ARRAYS_FROM != 0
     }
 
     /// Keeps bytes and arrays of a node that were freed, if there is room.

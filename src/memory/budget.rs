@@ -8,7 +8,7 @@
 //! Bytes are charged once, with their storage (`storage.rs`), to the manager that the array is made for, and stay
 //! charged until the storage ends, whoever shares it: a view, a gradient. An array that moves takes the bytes along
 //! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory). Arrays are counted where they are linked
-//! to their manager and taken from it.
+//! to their manager and taken from it; or together with their bytes, before, by who keeps both (`storage.rs`).
 //!
 //! No manager is charged for arrays of workspaces. A workspace with a budget has a node of its own, without a manager,
 //! which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends, on any thread. The
@@ -301,9 +301,17 @@ fn charge_plainly(number: u32, bytes: u64) -> bool {
 #[cold]
 pub(crate) fn revoke_at_once(number: u32, bytes: u64, with_array: bool) {
     if with_array {
-        uncount_plainly(number, 0);
+        revoke_array(number);
     }
     take_back(number, 0, bytes, &[]);
+}
+
+/// What was counted with its bytes is no array of the node: as if it had never been counted. While the bytes are still
+/// charged, so that the node is there; and nobody keeps it, who would have an array of a node that ends with them.
+#[cold]
+#[inline(never)]
+pub(crate) fn revoke_array(number: u32) {
+    path(number, 0).for_each(|at| node(at).arrays.revoke(1));
 }
 
 /// As [`charge`], up to and without the node `end`, of bytes that there are.
@@ -403,28 +411,17 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
 /// Bytes that were charged are free. A node above ends after it was told: until then it has the bytes.
 #[inline]
 pub(crate) fn discharge(number: u32, bytes: u64) {
-    discharge_with(number, bytes, false);
-}
-
-/// As [`discharge`], and the end of an array that was counted and not linked.
-#[inline(always)]
-pub(crate) fn discharge_with(number: u32, bytes: u64, with_array: bool) {
-    if number != 0 && !allowances::keep(number, bytes, with_array.into()) {
-        discharge_plainly(number, bytes, with_array);
+    if number != 0 && !allowances::keep(number, bytes, 0) {
+        discharge_plainly(number, bytes);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn discharge_plainly(number: u32, bytes: u64, with_array: bool) {
-    if keep_anew(number, bytes, with_array.into()) {
-        return;
+fn discharge_plainly(number: u32, bytes: u64) {
+    if !keep_anew(number, bytes, 0) {
+        discharge_to(number, 0, bytes);
     }
-    if with_array {
-        // First: with its last bytes the node may end.
-        uncount_plainly(number, 0);
-    }
-    discharge_to(number, 0, bytes);
 }
 
 #[inline(always)]

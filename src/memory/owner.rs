@@ -355,12 +355,18 @@ impl OwnerList {
         self.charge_anew(cell, entry, counted)
     }
 
-    /// As [`OwnerList::charge`], of what was not counted with its bytes, or by another budget.
+    /// As [`OwnerList::charge`], of what was not counted with its bytes, or by another budget, or whose bytes are a
+    /// gradient's as well.
     #[cold]
     #[inline(never)]
     fn charge_anew(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
         let ahead = cell.storage_id().map_or(0, storage::take_ahead);
-        budget::uncount_array(ahead, 0);
+        if ahead != 0 {
+            if counted == 0 && ahead == self.budget {
+                return Ok(());
+            }
+            budget::revoke_array(ahead);
+        }
         let is_charged = is_charged_to(cell, self.budget);
         if counted == 0 && is_charged && budget::count_at_once(self.budget) {
             return Ok(());
@@ -493,6 +499,19 @@ fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry, counted: u32) -> st
     storage::charge(id, budget, entry.is_forced(), moves)
 }
 
+/// As [`charge_bytes`], of an array that its handles own. Those of a new one, as a step of a composed operation, stay
+/// charged to whom they were made for; where its first operand had a manager until just now, that counts it no more.
+#[cold]
+#[inline(never)]
+fn charge_nobody(cell: &ArraySlot, entry: Entry, counted: u32) {
+    if entry != Entry::Made {
+        // What is charged to nobody is never refused.
+        let _ = charge_bytes(cell, 0, entry, counted);
+    } else if let Some(id) = cell.storage_id() {
+        storage::revoke_ahead(id);
+    }
+}
+
 /// Whether the bytes of an array are charged to a budget, or to none.
 #[inline]
 fn is_charged_to(cell: &ArraySlot, budget: u32) -> bool {
@@ -515,9 +534,8 @@ pub(crate) fn put_from(
 ) -> std::result::Result<(), Refused> {
     match owner {
         Owner::Handles => {
-            if entry != Entry::Made && budget::is_in_use() {
-                // What is charged to nobody is never refused.
-                let _ = charge_bytes(cell, 0, entry, counted);
+            if budget::is_in_use() {
+                charge_nobody(cell, entry, counted);
             }
             budget::uncount_array(counted, 0);
             // Release: pairs with the Acquire in `take`.

@@ -99,7 +99,7 @@ const FREE: u32 = UNPLANNED;
 /// In the place of a budget: the bytes are being charged to another.
 const MOVING: u32 = AHEAD - 1;
 /// In the marks of a cell, beside a budget: that counts the array already which the bytes are for. Whoever links one
-/// with these bytes takes it, or their end.
+/// with these bytes takes it; if nobody does, or their handles own the array, it was never counted.
 const AHEAD: u32 = 1 << 29;
 /// In the marks of a cell: it stands in the trace.
 const TRACED: u32 = 1 << 31;
@@ -384,11 +384,11 @@ impl Storage {
         self.cell.marks.store(marks, Ordering::Relaxed);
     }
 
-    /// Whether a budget counts an array already that is to be linked with these bytes.
+    /// Whether this budget, or none, counts the array already that is to be linked with these bytes.
     #[inline(always)]
-    pub(crate) fn is_counted_ahead(&self) -> bool {
+    pub(crate) fn is_counted_ahead(&self, payer: u32) -> bool {
         // Relaxed: the caller's own, or a guess.
-        ahead_of(self.cell.marks.load(Ordering::Relaxed)) != 0
+        ahead_of(self.cell.marks.load(Ordering::Relaxed)) == payer
     }
 
     /// Whether the bytes are a part of an arena's block, of a storage that was made just now.
@@ -553,7 +553,11 @@ fn notify_end(id: u32, marks: u32, bytes: u64) {
     }
     let payer = marks & !TRACED;
     if payer < PLANNED {
-        budget::discharge_with(payer & !AHEAD, bytes, payer & AHEAD != 0);
+        // First: with its last bytes the node may end.
+        if payer & AHEAD != 0 {
+            budget::revoke_array(payer & !AHEAD);
+        }
+        budget::discharge(payer & !AHEAD, bytes);
     }
 }
 
@@ -568,6 +572,14 @@ pub(crate) fn take_ahead(id: u32) -> u32 {
     let clear = |now: u32| (ahead_of(now) != 0).then_some(now & !AHEAD);
     // Relaxed: numbers.
     CELLS.get(id).marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, clear).map_or(0, ahead_of)
+}
+
+/// As if no budget had counted an array ahead, of bytes that the caller alone has.
+pub(crate) fn revoke_ahead(id: u32) {
+    let ahead = take_ahead(id);
+    if ahead != 0 {
+        budget::revoke_array(ahead);
+    }
 }
 
 /// As [`take_ahead`], if it is this budget that counts it, of bytes that no other array has. Whether it is.
@@ -615,7 +627,9 @@ pub(crate) fn charge(
         // Of several that move arrays with these bytes one at a time moves them.
         let moving = before & TRACED | MOVING;
         if marks.compare_exchange(before, moving, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            budget::uncount_array(ahead, 0);
+            if ahead != 0 {
+                budget::revoke_array(ahead);
+            }
             let moved = budget::transfer(from, to, bytes.load(Ordering::Relaxed), forced);
             marks.store(before & TRACED | if moved.is_ok() { to } else { from }, Ordering::Relaxed);
             return moved;

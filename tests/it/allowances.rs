@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use ndgc::{Budget, DType, Device, NdManager, Tensor, gc, memory};
+use ndgc::{Budget, DType, Device, NdManager, Tensor, Var, gc, memory};
 
 use crate::common::in_own_process;
 use crate::it::support::{alone, base};
@@ -169,6 +169,43 @@ fn what_fails_when_there_are_bytes_for_it_counts_no_array() {
         let sum = floats.log_sum_exp(0).expect("room");
         assert_eq!(now(), (35 + 32 + 4, 6));
         drop((there, floats, sum));
+    });
+}
+
+type Make<'a> = &'a dyn Fn() -> ndgc::Result<Tensor>;
+
+/// Bytes for a call alone, or for a gradient, are no array, nor are those of a result that fails or is another's; and a
+/// result is one array, though there was no block at hand, or a gradient keeps its bytes.
+#[test]
+fn what_is_counted_with_its_bytes_is_an_array_and_counted_once() {
+    alone(|| {
+        let guest = base(&Device::Cpu);
+        guest.set_budget(Budget::new().max_bytes(1 << 20).max_arrays(1000)).expect("it is open");
+        let (x, index) = (zeros(&guest, 8).expect("room"), guest.full(9u32, 3).expect("room"));
+        let logits = Var::from_tensor(&guest.zeros((2, 4), DType::F32).expect("room")).expect("room");
+        let (labels, mask) = (guest.full(1u32, 2).expect("room"), guest.full(1u8, 4).expect("room"));
+        let nobodys = Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory");
+        let image = guest.zeros((1, 2, 8), DType::F32).expect("room");
+        let kernel = guest.zeros((2, 2, 3), DType::F32).and_then(|kernel| kernel.transpose(0, 1)).expect("room");
+        let cases: [(&str, (u64, u64), Make<'_>); 6] = [
+            ("of a size that the thread has no block of", (5000, 1), &|| zeros(&guest, 5000)),
+            ("by an index that is none", (0, 0), &|| x.index_select(&index, 0)),
+            ("whose result is kept for a gradient", (32, 1), &|| logits.softmax(1)),
+            ("that keeps more than its result", (36, 1), &|| logits.cross_entropy(&labels)),
+            ("whose result is no manager's", (0, 0), &|| mask.where_cond(&nobodys, &nobodys)),
+            ("that copies an operand", (48, 1), &|| image.conv1d(&kernel, 0, 1, 1, 1)),
+        ];
+        let mut all = Vec::new();
+        for (what, (bytes, arrays), make) in cases {
+            gc::collect();
+            let [before, _, (_, in_all)] = figures(&guest);
+            come_and_go(&guest, 10, 1000);
+            all.extend(make());
+            gc::collect();
+            let [now, _, (_, total)] = figures(&guest);
+            assert_eq!((now, total), ((before.0 + bytes, before.1 + arrays), in_all + 10 + arrays), "one {what}");
+        }
+        assert_eq!(all.len(), 5, "but for the index");
     });
 }
 

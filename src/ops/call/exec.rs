@@ -170,6 +170,19 @@ pub(crate) fn output(
     Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
 }
 
+/// As [`output`], of bytes that no array is made with: they are for this call alone, or for a gradient.
+#[inline(never)]
+pub(crate) fn aside(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+) -> Result<Output> {
+    let storage = allocate_as::<false>(context, op, device, (dtype, shape), false, || first_budget(context))?;
+    Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
+}
+
 /// As [`allocate`], whose code is here once.
 #[inline(never)]
 fn bytes_of_output(
@@ -212,12 +225,25 @@ pub(crate) fn allocate_for(
     zeroed: bool,
     budget: impl Fn() -> u32,
 ) -> Result<Storage> {
+    allocate_as::<true>(context, op, device, (dtype, shape), zeroed, budget)
+}
+
+/// As [`allocate_for`]; `ARRAY`: for an array, which may be counted at once.
+#[inline(always)]
+fn allocate_as<const ARRAY: bool>(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    (dtype, shape): (DType, &Shape),
+    zeroed: bool,
+    budget: impl Fn() -> u32,
+) -> Result<Storage> {
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
     let payer = if budget::is_in_use() { payer(context, device, &budget) } else { 0 };
     let at_once = if payer == 0 {
         on_host(context, device, bytes, zeroed)
     } else {
-        charged_on_host(context, device, bytes, zeroed, payer)
+        charged_on_host(context, device, (bytes, zeroed), payer, ARRAY)
     };
     if let Some(storage) = at_once {
         return Ok(storage);
@@ -243,16 +269,16 @@ fn on_host(context: &ThreadContext, device: &Device, bytes: usize, zeroed: bool)
 fn charged_on_host(
     context: &ThreadContext,
     device: &Device,
-    bytes: usize,
-    zeroed: bool,
+    (bytes, zeroed): (usize, bool),
     payer: u32,
+    for_array: bool,
 ) -> Option<Storage> {
     // Of larger ones there is none in stock.
     if !device.is_cpu() || !(1..=SMALL_MAX).contains(&bytes) {
         return None;
     }
     // Steps of a composed operation are their handles'.
-    let with_array = budget::charge_at_once(payer, bytes as u64, composite_site().is_none())?;
+    let with_array = budget::charge_at_once(payer, bytes as u64, for_array && composite_site().is_none())?;
     match on_host(context, device, bytes, zeroed) {
         // A workspace pays for its own.
         Some(storage) if !storage.is_made_in_arena() => {
@@ -425,8 +451,9 @@ fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, 
 #[cold]
 #[inline(never)]
 fn is_full(storage: &Storage, owner: &Owner) -> bool {
+    let payer = budget_of(owner);
     // No manager gets what lies in a workspace.
-    !storage.is_counted_ahead() && budget::full(budget_of(owner)).is_some() && storage.part().is_none()
+    !storage.is_counted_ahead(payer) && budget::full(payer).is_some() && storage.part().is_none()
 }
 
 #[cold]

@@ -14,7 +14,8 @@ use crate::ops::{
     call::{
         check,
         exec::{
-            adopt_parts, allocate, dense, dense_part, device, enter, few_bytes, launch, output_view, pin, record, view,
+            adopt_parts, allocate, allocate_for, budget_of, dense, dense_part, device, enter, few_bytes, launch,
+            output_view, pin, record, view,
         },
     },
     elementwise::{
@@ -183,7 +184,9 @@ impl Proxy {
             check::same_shape(call, y.layout.shape(), n.layout.shape(), hint)?;
             let (dtype, mut own) = (y.dtype, None);
             let layout = dense(y.layout, &mut own);
-            let mut storage = allocate(context, call.op, device(&y), dtype, layout.shape(), false)?;
+            // Not that of the mask, which is the first operand.
+            let payer = || yes.owner(call.op).map_or(0, |owner| budget_of(&owner));
+            let mut storage = allocate_for(context, call.op, device(&y), (dtype, layout.shape()), false, payer)?;
             if !choose_on_the_spot([&c, &y, &n], &mut storage) {
                 let dst = output_view(&storage, dtype, layout);
                 launch(device(&y), &Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst })?;

@@ -19,7 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{Output, adopt, device, enter, launch, output, pin, record, view, view_as},
+        exec::{Output, adopt, aside, device, enter, launch, output, pin, record, view, view_as},
     },
     elementwise::unary::one,
 };
@@ -177,7 +177,7 @@ impl<'a> ConvOperand<'a> {
         if array.layout.is_contiguous() {
             return Ok(Self::any(array));
         }
-        let copy = output(context, name, device(array), array.dtype, array.layout.shape(), false)?;
+        let copy = aside(context, name, device(array), array.dtype, array.layout.shape())?;
         launch(device(array), &Kernel::copy(view(array), copy.view()))?;
         Ok(ConvOperand { array, layout: as_ncdhw(copy.layout), copy: Some(copy) })
     }
@@ -212,7 +212,7 @@ fn side(
         ConvOp::Weights => [of_a, to, of_b],
     };
     let sizes = ConvSizes::new(image.layout().dims(), weights.layout().dims(), &window, ask.groups);
-    let scratch = output(context, name, own, a.dtype, &Shape::from(own.conv_scratch(op, &sizes)), false)?;
+    let scratch = aside(context, name, own, a.dtype, &Shape::from(own.conv_scratch(op, &sizes)))?;
     launch(
         own,
         &Kernel::Windowed(Windowed::Conv {

@@ -17,7 +17,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view_as},
+        exec::{adopt, aside, both_or_none, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
     nn::conv::{as_ncdhw, output_positions},
@@ -88,9 +88,10 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             return Err(Error::shape(call, image.dims(), "channels of less than 2^32 elements, which u32 can count"));
         }
         let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
-        let found = match ids || tracked {
-            true => Some(output(context, call.op, device(&a), DType::U32, &shape, false)?),
-            false => None,
+        let found = match (ids, tracked) {
+            (true, _) => Some(output(context, call.op, device(&a), DType::U32, &shape, false)?),
+            (false, true) => Some(aside(context, call.op, device(&a), DType::U32, &shape)?),
+            (false, false) => None,
         };
         let [from, to] = [*a.layout, out.layout].map(as_ncdhw);
         let ids_to = found.as_ref().map(|found| found.view_as(&to));

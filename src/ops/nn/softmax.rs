@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, compose, device, enter, launch, output, pin, record, view},
+        exec::{adopt, aside, compose, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
     index::select::readable,
@@ -59,7 +59,7 @@ impl Proxy {
                 return Err(Error::shape(call, shape.dims(), "[rows, classes] with at least one of each"));
             }
             check::same_shape(call, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
-            let probs = output(context, call.op, device(&x), x.dtype, &shape, false)?;
+            let probs = aside(context, call.op, device(&x), x.dtype, &shape)?;
             let loss = output(context, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
             let kernel =
                 Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
