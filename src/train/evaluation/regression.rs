@@ -208,7 +208,10 @@ impl RegressionEvaluation {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn average(&self, metric: RegressionMetric) -> Option<f64> {
-        let all: Vec<f64> = self.columns.iter().filter_map(|column| column.score(metric)).collect();
+        let mut all = Vec::new();
+        for column in &self.columns {
+            all.extend(column.score(metric));
+        }
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 

@@ -161,8 +161,10 @@ impl Network {
 
     fn read(&mut self, index: &Path) -> Result<()> {
         let value = read(index)?;
-        let kinds: Vec<&str> =
-            value["layers"].as_array().into_iter().flatten().filter_map(|l| l["type"].as_str()).collect();
+        let mut kinds = Vec::new();
+        for layer in value["layers"].as_array().map_or(&[][..], |layers| layers) {
+            kinds.extend(layer["type"].as_str());
+        }
         let own: Vec<&str> = self.nodes.iter().map(|node| node.op.kind()).collect();
         if kinds != own {
             return Err(file_error(index, format!("it is of the layers {kinds:?}, and the network has {own:?}")));

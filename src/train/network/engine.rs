@@ -234,8 +234,13 @@ impl Network {
     /// What penalties add to the score.
     pub(super) fn penalties(&self) -> Result<f64> {
         no_grad(|| {
-            let params = self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars));
-            self.for_handles(true, None, || params.map(|(param, var)| param.regularization.score(var)).sum())
+            self.for_handles(true, None, || {
+                let mut sum = 0.;
+                for (param, var) in self.named() {
+                    sum += param.regularization.score(var)?;
+                }
+                Ok(sum)
+            })
         })
     }
 
