@@ -101,7 +101,7 @@ impl fmt::Debug for Graph {
 
 impl Graph {
     /// Submits the section, behind everything submitted before that it has to wait for, and does not wait itself, but
-    /// for other threads that are reading what it writes.
+    /// for other threads that are reading what it writes, more than 4 MiB of it, from a CUDA device.
     ///
     /// # Errors
     /// [`Error::Capture`] while the device is being captured; [`Error::Device`]; [`Error::Forked`].

@@ -443,6 +443,10 @@ impl Driver for CudaDriver {
         Ok(pending)
     }
 
+    fn is_in_parts(&self, pending: &Pending) -> bool {
+        pending.bytes > LARGEST
+    }
+
     fn finish_download(&self, mut pending: Pending, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let received = self.receive(&mut pending, take);
         // A piece that the device may still write to is never used again.

@@ -143,7 +143,7 @@ impl<D: Driver> AsyncDevice<D> {
     }
 
     /// Submits a captured section to its stream, whose own memory it may use, behind everything that its blocks demand,
-    /// and when the host reads nothing of what it writes.
+    /// and when the host reads nothing of what it writes in parts.
     pub(crate) fn replay(&self, captured: &Captured<D::Graph>) -> Result<()> {
         let is_read = |state: &mut DeviceState| {
             captured.blocks.iter().any(|&(number, writes)| writes && state.reads.contains(&number))

@@ -47,6 +47,10 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
     /// Submits a copy of the whole span of a view to the host.
     fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Self::Download>;
+    /// Whether parts of the copy are yet to be submitted, by `finish_download`.
+    fn is_in_parts(&self, _download: &Self::Download) -> bool {
+        false
+    }
     /// Waits for the copy, and gives it to `take`, in parts that begin and end between elements. Called without the
     /// device's lock.
     fn finish_download(&self, download: Self::Download, take: &mut dyn FnMut(&[u8])) -> Result<()>;

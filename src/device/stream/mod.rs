@@ -109,7 +109,7 @@ struct DeviceState {
     deferred: Option<Error>,
     /// The section that is being captured.
     section: Option<Section>,
-    /// Blocks that the host is reading: the rest of a large copy is submitted without the lock.
+    /// Blocks that the host is reading in parts: those after the first are submitted without the lock.
     reads: Vec<u32>,
 }
 
@@ -303,10 +303,11 @@ impl<D: Driver> AsyncDevice<D> {
         let operands = || std::iter::once((src.span(), Access::Read));
         let under_way = self.submit(&mut state, stream, operands, || self.driver.start_download(stream, src))?;
         let reached = state.streams.reached(stream);
-        let block = state.pool.owned(src.span());
+        // A copy that was submitted as a whole needs nobody to wait: what comes later runs behind it.
+        let block = state.pool.owned(src.span()).filter(|_| self.driver.is_in_parts(&under_way));
         state.reads.extend(block);
         drop(state);
-        let read = HostRead { device: self, block };
+        let read = block.map(|block| HostRead { device: self, block });
         let finished = self.driver.finish_download(under_way, take);
         drop(read);
         finished?;
@@ -457,16 +458,16 @@ impl<D: Driver> AsyncDevice<D> {
     }
 }
 
-/// A read of the host that is under way.
+/// A read of the host that is under way, in parts.
 struct HostRead<'a, D: Driver> {
     device: &'a AsyncDevice<D>,
-    block: Option<u32>,
+    block: u32,
 }
 
 impl<D: Driver> Drop for HostRead<'_, D> {
     fn drop(&mut self) {
         let mut state = self.device.lock();
-        if let Some(at) = state.reads.iter().position(|&block| Some(block) == self.block) {
+        if let Some(at) = state.reads.iter().position(|&block| block == self.block) {
             state.reads.swap_remove(at);
         }
         drop(state);
