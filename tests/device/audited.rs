@@ -74,7 +74,7 @@ fn a_copy_that_is_let_go_leaves_failures_to_who_asks_next() {
     // Broken by: a wait whose answer nobody sees, which takes the failure with it.
     both(|device| {
         let x = vector(&[1., 2.], device);
-        let far = Tensor::new(&[9u32], device).unwrap();
+        let far = Tensor::new([9u32], device).unwrap();
         let y = x.index_select(&far, 0).unwrap();
         drop(x.unsafe_duplication_async().unwrap());
         let read = y.to_vec::<f32>();

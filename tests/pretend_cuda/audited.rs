@@ -61,8 +61,8 @@ fn memory_of_others_that_ends_leaves_failures_and_sections_alone() {
             unsafe { Tensor::from_blob(start, 64, None, device, move || drop((pack, a))) }.unwrap()
         };
         let (first, second) = (lend(), lend());
-        let x = Tensor::new(&[1f32, 2.], device).unwrap();
-        let far = Tensor::new(&[9u32], device).unwrap();
+        let x = Tensor::new([1f32, 2.], device).unwrap();
+        let far = Tensor::new([9u32], device).unwrap();
         let y = x.index_select(&far, 0).unwrap();
         drop(first);
         gc::collect();
