@@ -44,19 +44,27 @@ impl BatchNormalization {
     }
 
     /// A step of the running means, `mean` and `log10stdev`, towards those of a batch, which of halves are in f32. Both
-    /// are made before the first is set.
+    /// are made before the first is set; the second is set back if somebody is reading the first.
     fn follow(&self, mean: &Tensor, variance: &Tensor, pass: &Pass<'_>) -> Result<()> {
         let (keep, features) = (self.decay, mean.elem_count());
         let share = |batch: &Tensor| batch.reshape(features)?.affine(1.0 - keep, 0.0);
-        pass.update_state(2, |running| {
+        let mut before = None;
+        let followed = pass.update_state(2, |running| {
             let moved = upcast_half(running)?.affine(keep, 0.0)?.add(&share(mean)?)?.to_dtype(running.dtype())?;
+            let mut old = None;
             pass.update_state(3, |log| {
+                old = Some(log.copy()?);
                 let running = upcast_half(log)?.affine(2.0 * LN_10, 0.0)?.exp()?;
                 let running = running.affine(keep, 0.0)?.add(&share(variance)?)?;
                 running.log()?.affine(0.5 / LN_10, 0.0)?.to_dtype(log.dtype())
             })?;
+            before = old;
             Ok(moved)
-        })
+        });
+        if let (Err(_), Some(old)) = (&followed, before) {
+            pass.update_state(3, |_| Ok(old))?;
+        }
+        followed
     }
 }
 
