@@ -178,8 +178,9 @@ extension! {
     /// As [`Proxy::clamp`].
     fn clamp_max(&self, max: f64) -> Result<Proxy> = ext_clamp_max;
 
-    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. As in PyTorch it is computed from the
-    /// nearer end, of halves in f32: exact at weights 0 and 1, and between equal numbers. NaN where an end is infinite.
+    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. As in PyTorch it is computed from
+    /// `self` for weights within 0.5 of 0, else from `end`, of halves in f32: exact at weights 0 and 1, and between
+    /// equal numbers. NaN where that end is infinite, and at weights 0 and 1 where any is.
     ///
     /// # Errors
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.

@@ -4,7 +4,7 @@ use ndgc::{DType, Device, Error, Result, Tensor, TensorExt, Var, bf16, f16};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};
-use crate::ops::support::{assert_same, each, error, forms, put, shapes, values};
+use crate::ops::support::{assert_same, each, error, f64s, forms, put, shapes, values};
 
 #[test]
 fn rounding_keeps_the_sign_of_zero_and_leaves_integers_alone() {
@@ -96,22 +96,28 @@ fn what_lies_between_two_numbers_is_that_of_pytorch_to_the_last_bit() {
         let a: Vec<f32> = (1..1000).map(|i| i as f32 / 7.).collect();
         let b: Vec<f32> = a.iter().map(|a| 100. - a * 0.3).collect();
         let [x, y] = [&a, &b].map(|all| Tensor::from_slice(all, 999, device).unwrap());
-        for weight in [0f32, 0.125, 0.3, 0.5, 0.75, 1.] {
-            let near = |(a, b): (&f32, &f32)| match weight < 0.5 {
-                true => a + weight * (b - a),
-                false => b - (b - a) * (1. - weight),
+        for weight in [0f64, 0.125, 0.3, 0.5, 0.75, 0.9, 1., -0.3, -0.7, 1.6] {
+            let single = weight as f32;
+            let near = |(a, b): (&f32, &f32)| match single.abs() < 0.5 {
+                true => a + single * (b - a),
+                false => b - (b - a) * (1. - single),
             };
             let want: Vec<f32> = a.iter().zip(&b).map(near).collect();
-            assert_eq!(values::<f32>(&x.lerp(&y, weight.into()).unwrap()), want, "{weight}");
+            assert_eq!(values::<f32>(&x.lerp(&y, weight).unwrap()), want, "{weight}");
             for dtype in [DType::F16, DType::BF16, DType::F64] {
                 let same = x.to_dtype(dtype).unwrap();
-                let all = [same.lerp(&same, weight.into()), same.copy()];
+                let all = [same.lerp(&same, weight), same.copy()];
                 let [found, want] = all.map(|x| values::<f32>(&x.unwrap().to_dtype(DType::F32).unwrap()));
                 assert_eq!(found, want, "{dtype:?}, {weight}");
             }
         }
         let half = x.to_dtype(DType::F16).unwrap();
         assert!(matches!(error(half.lerp(&x, 0.5)), Error::DTypeMismatch { op: "lerp", .. }));
+        let (x, y) = (f64s(device, &[0., f64::INFINITY], 2), f64s(device, &[f64::INFINITY, 0.], 2));
+        for (weight, place) in [(0.25, 0), (0.75, 1)] {
+            let between = values::<f64>(&x.lerp(&y, weight).unwrap());
+            assert!(between[place] == f64::INFINITY && between[1 - place].is_nan(), "{between:?}");
+        }
         let x = Var::from_vec(vec![1f64, 3.], 2, device).unwrap();
         for weight in [0.25, 0.75] {
             let grads = x.lerp(&x.sqr().unwrap(), weight).unwrap().sum_all().unwrap().backward().unwrap();

@@ -184,8 +184,10 @@ impl Proxy {
             in_single(self, |x| {
                 let end = single(end)?;
                 let away = x.sub(&end)?;
+                // Of singles PyTorch has the weight, and what is left to 1, in f32.
+                let weight = if x.dtype() == DType::F64 { weight } else { f64::from(weight as f32) };
                 // From the nearer one: the ends are exact, and so is what lies between two that are equal.
-                match weight < 0.5 {
+                match weight.abs() < 0.5 {
                     true => x.sub(&away.affine(weight, 0.0)?),
                     false => end.add(&away.affine(1.0 - weight, 0.0)?),
                 }
