@@ -204,7 +204,8 @@ extension! {
     /// gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `alpha` is 0 or NaN; as [`Proxy::exp`].
+    /// [`Error::Argument`] if `alpha` is 0, NaN or infinite, or its inverse is, in f32 or of f64 in doubles; as
+    /// [`Proxy::exp`].
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, TensorExt};

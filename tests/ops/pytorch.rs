@@ -54,7 +54,15 @@ fn celu_is_smooth_whatever_its_bound() {
         let [y, slope] = both(device, &[-1., 0., 3., f64::INFINITY, f64::NEG_INFINITY], |x| x.celu(2.));
         assert!((y[0] - 2. * (-0.5f64).exp_m1()).abs() < 1e-12 && (slope[0] - (-0.5f64).exp()).abs() < 1e-12);
         assert_eq!((&y[1..], &slope[1..]), (&[0., 3., f64::INFINITY, -2.][..], &[1., 1., 1., 0.][..]));
-        assert!(matches!(error(f64s(device, &[1.], 1).celu(0.)), Error::Argument { op: "celu", .. }));
+        let x = f64s(device, &[1.], 1);
+        for alpha in [0., f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e-310] {
+            assert!(matches!(error(x.celu(alpha)), Error::Argument { op: "celu", .. }), "{alpha}");
+        }
+        let single = x.to_dtype(DType::F32).unwrap();
+        for alpha in [1e39, 1e-39] {
+            assert!(matches!(error(single.celu(alpha)), Error::Argument { op: "celu", .. }), "{alpha}");
+            assert_eq!(values::<f64>(&x.celu(alpha).unwrap()), [1.]);
+        }
     });
 }
 

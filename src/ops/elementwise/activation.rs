@@ -5,6 +5,7 @@
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
     call::Call,
+    dtype::DType,
     error::{Error, Result},
     shape::{D, Dim, Few, Shape},
 };
@@ -246,8 +247,13 @@ impl Proxy {
         let call = Call::here("celu");
         composite(call, self, &mut || {
             check::float(call, self.dtype())?;
-            if alpha == 0.0 || alpha.is_nan() {
-                return argument(call, "alpha", alpha, "a number other than 0");
+            // 0 times an infinity would be NaN, also above 0.
+            let fits = |number: f64| match self.dtype() {
+                DType::F64 => number.is_normal(),
+                _ => (number as f32).is_normal(),
+            };
+            if !fits(alpha) || !fits(1.0 / alpha) {
+                return argument(call, "alpha", alpha, "a finite number other than 0, with an inverse in the dtype");
             }
             in_single(self, |x| {
                 let below = x.ext_clamp_max(0.0)?.affine(1.0 / alpha, 0.0)?.expm1()?.affine(alpha, 0.0)?;
