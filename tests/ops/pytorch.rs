@@ -75,6 +75,12 @@ fn glu_gates_one_half_of_an_axis_by_the_other() {
         for (found, want) in values::<f64>(&x.glu(1).unwrap()).into_iter().zip([gate(3.), 2. * gate(4.), 0., 0.]) {
             assert!((found - want).abs() < 1e-12, "{found} and {want}");
         }
+        // Of halves rounded once, as in PyTorch.
+        let halves: Vec<f64> = (0..512).map(|i| f64::from(i) / 64. - 4.).collect();
+        let halves = f64s(device, &halves, (2, 256)).to_dtype(DType::BF16).unwrap();
+        let single = halves.to_dtype(DType::F32).unwrap().glu(1).unwrap().to_dtype(DType::BF16).unwrap();
+        let found = [halves.glu(1).unwrap(), single].map(|x| values::<f32>(&x.to_dtype(DType::F32).unwrap()));
+        assert_eq!(found[0], found[1]);
         assert!(matches!(error(x.narrow(1, 0, 3).unwrap().glu(1)), Error::Shape { op: "glu", .. }));
         assert!(matches!(error(x.glu(2)), Error::DimOutOfRange { op: "glu", .. }));
     });

@@ -238,7 +238,7 @@ impl Proxy {
             if !size.is_multiple_of(2) {
                 return wrong_shape(op, self, "an even size of the axis");
             }
-            self.narrow(axis, 0, size / 2)?.mul(&self.narrow(axis, size / 2, size / 2)?.sigmoid()?)
+            in_single(self, |x| x.narrow(axis, 0, size / 2)?.mul(&x.narrow(axis, size / 2, size / 2)?.sigmoid()?))
         })
     }
 
