@@ -94,10 +94,20 @@ impl Lettered {
         }
     }
 
+    /// The axes that have these letters, in their order.
+    fn places(&self, letters: &[char]) -> Vec<usize> {
+        let mut places = Vec::with_capacity(letters.len());
+        for letter in letters {
+            if let Some(place) = self.letters.iter().position(|own| own == letter) {
+                places.push(place);
+            }
+        }
+        places
+    }
+
     /// The axes in the order of groups of letters, each group as one axis.
     fn grouped(&self, groups: [&[char]; 3]) -> Result<Proxy> {
-        let place = |c: &char| self.letters.iter().position(|own| own == c);
-        let order: Vec<usize> = groups.concat().iter().filter_map(place).collect();
+        let order = self.places(&groups.concat());
         let mut sizes = [1usize; 3];
         for (size, group) in sizes.iter_mut().zip(groups) {
             for &letter in group {
@@ -222,8 +232,7 @@ impl Proxy {
                 so_far = pair(so_far, Lettered::new(operand, &inputs[i])?, needed)?;
             }
             let so_far = so_far.keep(|c| output.contains(&c))?;
-            let place = |c: &char| so_far.letters.iter().position(|own| own == c);
-            so_far.array.permute(output.iter().filter_map(place).collect::<Vec<_>>())
+            so_far.array.permute(so_far.places(&output))
         };
         composite(call, first, &mut sum)
     }

@@ -210,7 +210,9 @@ impl RegressionEvaluation {
     pub fn average(&self, metric: RegressionMetric) -> Option<f64> {
         let mut all = Vec::new();
         for column in &self.columns {
-            all.extend(column.score(metric));
+            if let Some(score) = column.score(metric) {
+                all.push(score);
+            }
         }
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }

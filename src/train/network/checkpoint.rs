@@ -163,7 +163,9 @@ impl Network {
         let value = read(index)?;
         let mut kinds = Vec::new();
         for layer in value["layers"].as_array().map_or(&[][..], |layers| layers) {
-            kinds.extend(layer["type"].as_str());
+            if let Some(kind) = layer["type"].as_str() {
+                kinds.push(kind);
+            }
         }
         let own: Vec<&str> = self.nodes.iter().map(|node| node.op.kind()).collect();
         if kinds != own {
