@@ -186,8 +186,8 @@ extension! {
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.
     fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> = ext_lerp;
 
-    /// `nan` in place of NaN, and these in place of the infinities; integers stay as they are. The gradient is 0 where
-    /// one was put.
+    /// `nan` in place of NaN, and these in place of the infinities: without them the largest number of the dtype, and
+    /// the lowest. Integers stay as they are. The gradient is 0 where one was put.
     ///
     /// # Errors
     /// As [`TensorExt::masked_fill`].
@@ -195,10 +195,11 @@ extension! {
     /// ```
     /// # use ndgc::{Device, Tensor, TensorExt};
     /// let x = Tensor::new(&[f32::NAN, f32::INFINITY, 2.], &Device::Cpu)?;
-    /// assert_eq!(x.nan_to_num(0., 9., -9.)?.to_vec1::<f32>()?, [0., 9., 2.]);
+    /// assert_eq!(x.nan_to_num(0., Some(9.), None)?.to_vec1::<f32>()?, [0., 9., 2.]);
+    /// assert_eq!(x.nan_to_num(0., None, None)?.to_vec1::<f32>()?, [0., f32::MAX, 2.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
-    fn nan_to_num(&self, nan: f64, posinf: f64, neginf: f64) -> Result<Proxy> = ext_nan_to_num;
+    fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Proxy> = ext_nan_to_num;
 
     /// `x` above 0, `alpha (e^(x / alpha) - 1)` below, whose slope at 0 is 1 whatever `alpha` is. Floats, with a
     /// gradient.

@@ -59,7 +59,7 @@ pub(crate) fn functions() -> Vec<Case> {
         "celu", [any()], |x| x[0].celu(0.8);
         "softshrink", [any()], |x| x[0].softshrink(0.35)?.sqr();
         "hardshrink", [any()], |x| x[0].hardshrink(0.35)?.sqr();
-        "nan_to_num", [any()], |x| x[0].nan_to_num(0., 1., -1.)?.sqr();
+        "nan_to_num", [any()], |x| x[0].nan_to_num(0., Some(1.), Some(-1.))?.sqr();
     }
 }
 

@@ -17,12 +17,17 @@ fn both(device: &Device, data: &[f64], f: impl Fn(&Tensor) -> ndgc::Result<Tenso
 fn what_is_no_number_is_replaced_and_passes_no_gradient() {
     each(|device| {
         let data = [1., f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
-        let [y, slope] = both(device, &data, |x| x.nan_to_num(0.5, 9., -9.));
+        let [y, slope] = both(device, &data, |x| x.nan_to_num(0.5, Some(9.), Some(-9.)));
         assert_eq!((y, slope), (vec![1., 0.5, 9., -9.], vec![1., 0., 0., 0.]));
-        let half = f64s(device, &data, 4).to_dtype(DType::BF16).unwrap().nan_to_num(0.5, 9., -9.).unwrap();
+        let half = f64s(device, &data, 4).to_dtype(DType::BF16).unwrap().nan_to_num(0.5, Some(9.), Some(-9.)).unwrap();
         assert_eq!(values::<f32>(&half.to_dtype(DType::F32).unwrap()), [1., 0.5, 9., -9.]);
+        let largest = [65504., f64::from(half::bf16::MAX), f32::MAX.into(), f64::MAX];
+        for (dtype, largest) in [DType::F16, DType::BF16, DType::F32, DType::F64].into_iter().zip(largest) {
+            let replaced = f64s(device, &data, 4).to_dtype(dtype).unwrap().nan_to_num(0., None, None).unwrap();
+            assert_eq!(values::<f64>(&replaced.to_dtype(DType::F64).unwrap()), [1., 0., largest, -largest]);
+        }
         let ids = Tensor::new([3i64, -4], device).unwrap();
-        assert!(ids.nan_to_num(0., 1., -1.).unwrap().is_same(&ids));
+        assert!(ids.nan_to_num(0., Some(1.), Some(-1.)).unwrap().is_same(&ids));
     });
 }
 

@@ -86,7 +86,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn ext_nan_to_num(&self, nan: f64, posinf: f64, neginf: f64) -> Result<Proxy> {
+    pub(crate) fn ext_nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Proxy> {
         let call = Call::here("nan_to_num");
         composite(call, self, &mut || {
             if !self.dtype().is_float() {
@@ -94,8 +94,15 @@ impl Proxy {
             }
             let mut out = self.ext_masked_fill(&self.ext_is_nan()?, nan)?;
             if has_infinity(self.dtype()) {
-                for (infinity, value) in [(f64::INFINITY, posinf), (f64::NEG_INFINITY, neginf)] {
-                    out = out.ext_masked_fill(&self.eq(infinity)?, value)?;
+                let largest = match self.dtype() {
+                    DType::F16 => half::f16::MAX.into(),
+                    DType::BF16 => half::bf16::MAX.into(),
+                    DType::F32 => f32::MAX.into(),
+                    _ => f64::MAX,
+                };
+                for (sign, value) in [(1., posinf), (-1., neginf)] {
+                    let value = value.unwrap_or(sign * largest);
+                    out = out.ext_masked_fill(&self.eq(sign * f64::INFINITY)?, value)?;
                 }
             }
             Ok(out)

@@ -24,7 +24,7 @@ rows! { UNARY, "Elementwise, of one";
     clamp |x| x.a.clamp(2., 4.);
     clamp_min |x| x.a.clamp_min(2.);
     clamp_max |x| x.a.clamp_max(4.);
-    nan_to_num |x| x.a.nan_to_num(0., 1., -1.);
+    nan_to_num |x| x.a.nan_to_num(0., Some(1.), Some(-1.));
     is_nan |x| x.a.is_nan();
     is_inf |x| x.a.is_inf();
     is_finite |x| x.a.is_finite();
