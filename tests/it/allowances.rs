@@ -187,11 +187,13 @@ fn what_is_counted_with_its_bytes_is_an_array_and_counted_once() {
         let nobodys = Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory");
         let image = guest.zeros((1, 2, 8), DType::F32).expect("room");
         let kernel = guest.zeros((2, 2, 3), DType::F32).and_then(|kernel| kernel.transpose(0, 1)).expect("room");
-        let cases: [(&str, (u64, u64), Make<'_>); 6] = [
+        let picture = Var::from_tensor(&guest.zeros((1, 1, 4, 4), DType::F32).expect("room")).expect("room");
+        let cases: [(&str, (u64, u64), Make<'_>); 7] = [
             ("of a size that the thread has no block of", (5000, 1), &|| zeros(&guest, 5000)),
             ("by an index that is none", (0, 0), &|| x.index_select(&index, 0)),
             ("whose result is kept for a gradient", (32, 1), &|| logits.softmax(1)),
             ("that keeps more than its result", (36, 1), &|| logits.cross_entropy(&labels)),
+            ("that keeps where it found its result", (32, 1), &|| picture.max_pool2d(2)),
             ("whose result is no manager's", (0, 0), &|| mask.where_cond(&nobodys, &nobodys)),
             ("that copies an operand", (48, 1), &|| image.conv1d(&kernel, 0, 1, 1, 1)),
         ];
@@ -200,12 +202,14 @@ fn what_is_counted_with_its_bytes_is_an_array_and_counted_once() {
             gc::collect();
             let [before, _, (_, in_all)] = figures(&guest);
             come_and_go(&guest, 10, 1000);
+            // So that the thread has blocks of these sizes in stock.
+            (1..=5).for_each(|eighth| come_and_go(&guest, 4, 8 * eighth));
             all.extend(make());
             gc::collect();
             let [now, _, (_, total)] = figures(&guest);
-            assert_eq!((now, total), ((before.0 + bytes, before.1 + arrays), in_all + 10 + arrays), "one {what}");
+            assert_eq!((now, total), ((before.0 + bytes, before.1 + arrays), in_all + 30 + arrays), "one {what}");
         }
-        assert_eq!(all.len(), 5, "but for the index");
+        assert_eq!(all.len(), 6, "but for the index");
     });
 }
 
