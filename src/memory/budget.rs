@@ -306,8 +306,9 @@ pub(crate) fn revoke_at_once(number: u32, bytes: u64, with_array: bool) {
     take_back(number, 0, bytes, &[]);
 }
 
-/// What was counted with its bytes is no array of the node: as if it had never been counted. While the bytes are still
-/// charged, so that the node is there; and nobody keeps it, who would have an array of a node that ends with them.
+/// What was counted with its bytes is no array of the node, if there is a node: as if it had never been counted. While
+/// the bytes are still charged, so that the node is there; and nobody keeps it, who would have an array of a node that
+/// ends with them.
 #[cold]
 #[inline(never)]
 pub(crate) fn revoke_array(number: u32) {

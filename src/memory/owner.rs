@@ -361,12 +361,10 @@ impl OwnerList {
     #[inline(never)]
     fn charge_anew(&self, cell: &ArraySlot, entry: Entry, counted: u32) -> std::result::Result<(), Refused> {
         let ahead = cell.storage_id().map_or(0, storage::take_ahead);
-        if ahead != 0 {
-            if counted == 0 && ahead == self.budget {
-                return Ok(());
-            }
-            budget::revoke_array(ahead);
+        if ahead != 0 && counted == 0 && ahead == self.budget {
+            return Ok(());
         }
+        budget::revoke_array(ahead);
         let is_charged = is_charged_to(cell, self.budget);
         if counted == 0 && is_charged && budget::count_at_once(self.budget) {
             return Ok(());

@@ -576,10 +576,7 @@ pub(crate) fn take_ahead(id: u32) -> u32 {
 
 /// As if no budget had counted an array ahead, of bytes that the caller alone has.
 pub(crate) fn revoke_ahead(id: u32) {
-    let ahead = take_ahead(id);
-    if ahead != 0 {
-        budget::revoke_array(ahead);
-    }
+    budget::revoke_array(take_ahead(id));
 }
 
 /// As [`take_ahead`], if it is this budget that counts it, of bytes that no other array has. Whether it is.
@@ -612,14 +609,11 @@ pub(crate) fn charge(
     loop {
         // Relaxed, here and below: numbers.
         let before = marks.load(Ordering::Relaxed);
-        let mut from = before & !TRACED;
+        let ahead = ahead_of(before);
+        let from = if ahead != 0 { ahead } else { before & !TRACED };
         if from == MOVING {
             wait_turn(&mut turns);
             continue;
-        }
-        let ahead = ahead_of(before);
-        if ahead != 0 {
-            from = ahead;
         }
         if from >= PLANNED || from == to || !moves(from, refs.load(Ordering::Relaxed)) {
             return Ok(());
@@ -627,9 +621,7 @@ pub(crate) fn charge(
         // Of several that move arrays with these bytes one at a time moves them.
         let moving = before & TRACED | MOVING;
         if marks.compare_exchange(before, moving, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            if ahead != 0 {
-                budget::revoke_array(ahead);
-            }
+            budget::revoke_array(ahead);
             let moved = budget::transfer(from, to, bytes.load(Ordering::Relaxed), forced);
             marks.store(before & TRACED | if moved.is_ok() { to } else { from }, Ordering::Relaxed);
             return moved;

@@ -304,7 +304,7 @@ pub(crate) fn lane() -> usize {
 /// Counts a drop on this thread whose array goes into the queue.
 #[inline]
 pub(crate) fn count_queued() {
-    match RECORD.with(Cell::get) {
+    match record() {
         Some(record) => Counts::bump(&record.counts.queued, 1),
         None => {
             // Relaxed: statistics.
@@ -316,7 +316,7 @@ pub(crate) fn count_queued() {
 /// Counts a drop on this thread whose array stays with its manager; or, if not, that such an array found a handle, or
 /// an end after all.
 pub(crate) fn count_kept(stays: bool) {
-    match RECORD.with(Cell::get) {
+    match record() {
         Some(record) if stays => record.counts.kept.come(&KEPT),
         Some(record) => record.counts.kept.go(&KEPT),
         None => {

@@ -179,7 +179,7 @@ pub(crate) fn aside(
     dtype: DType,
     shape: &Shape,
 ) -> Result<Output> {
-    let storage = allocate_as::<false>(context, op, device, (dtype, shape), false, || first_budget(context))?;
+    let storage = allocate_for::<false>(context, op, device, (dtype, shape), false, || first_budget(context))?;
     Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
 }
 
@@ -212,25 +212,13 @@ pub(crate) fn allocate(
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Storage> {
-    allocate_for(context, op, device, (dtype, shape), zeroed, || first_budget(context))
+    allocate_for::<true>(context, op, device, (dtype, shape), zeroed, || first_budget(context))
 }
 
-/// As [`allocate`], for an array whose owner has the budget that `budget` tells, where budgets are in use.
+/// As [`allocate`], charged to the budget that `budget` tells, where budgets are in use; `ARRAY`: for an array, which
+/// may be counted at once.
 #[inline(always)]
-pub(crate) fn allocate_for(
-    context: &ThreadContext,
-    op: &'static str,
-    device: &Device,
-    (dtype, shape): (DType, &Shape),
-    zeroed: bool,
-    budget: impl Fn() -> u32,
-) -> Result<Storage> {
-    allocate_as::<true>(context, op, device, (dtype, shape), zeroed, budget)
-}
-
-/// As [`allocate_for`]; `ARRAY`: for an array, which may be counted at once.
-#[inline(always)]
-fn allocate_as<const ARRAY: bool>(
+pub(crate) fn allocate_for<const ARRAY: bool>(
     context: &ThreadContext,
     op: &'static str,
     device: &Device,

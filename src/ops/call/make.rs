@@ -26,7 +26,7 @@ pub(crate) fn make(
     enter(call, |context| {
         let device = at.device_of_place();
         let owner = at.owner();
-        let storage = allocate_for(context, call.op, device, (dtype, &shape), zeroed, || budget_of(&owner))?;
+        let storage = allocate_for::<true>(context, call.op, device, (dtype, &shape), zeroed, || budget_of(&owner))?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
         let Output { storage, ref layout, dtype } = out;

@@ -186,7 +186,8 @@ impl Proxy {
             let layout = dense(y.layout, &mut own);
             // Not that of the mask, which is the first operand.
             let payer = || yes.owner(call.op).map_or(0, |owner| budget_of(&owner));
-            let mut storage = allocate_for(context, call.op, device(&y), (dtype, layout.shape()), false, payer)?;
+            let mut storage =
+                allocate_for::<true>(context, call.op, device(&y), (dtype, layout.shape()), false, payer)?;
             if !choose_on_the_spot([&c, &y, &n], &mut storage) {
                 let dst = output_view(&storage, dtype, layout);
                 launch(device(&y), &Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst })?;
