@@ -14,7 +14,7 @@ use super::regularization::{GradientNormalization, Regularization};
 use super::scratch::List;
 use super::updater::Updater;
 use super::weight_init::WeightInit;
-use super::workspaces::{ArrayType, LayerWorkspaceMgr};
+use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
 
 /// The form of what a layer is given, without the axis of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +281,15 @@ impl<'a> Pass<'a> {
         kept.clear();
         kept.extend(arrays);
         Ok(())
+    }
+
+    /// Has what is made next where [`Pass::save_for_backprop`] would put it, to be saved without a copy; none where that
+    /// saves nothing.
+    pub(super) fn saved_place(&self) -> Result<Option<Entered>> {
+        match self.training && !self.again && self.cache.is_some() {
+            true => self.mgr.borrow(ArrayType::FfCache).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// What [`Pass::save_for_backprop`] saved in this step; none if it was not so many arrays.

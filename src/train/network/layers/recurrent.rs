@@ -2,7 +2,7 @@
 //!
 //! Letters: n batch, t time, h hidden numbers.
 
-use ndgc::{Error, Result, Tensor, is_grad_enabled};
+use ndgc::{Error, Result, Tensor, is_grad_enabled, no_grad};
 
 use super::super::super::shared::same_bytes;
 use super::super::activation::Activation;
@@ -11,22 +11,23 @@ use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, wrong_
 use super::super::scratch::List;
 use super::super::workspaces::ArrayType;
 
-/// A step: from what the input gives (`[n, gates * h]`) and the states before, the states after; the first is the
-/// output.
-type Step<'s, const N: usize> = dyn Fn(&Tensor, [&Tensor; N]) -> Result<[Tensor; N]> + 's;
+/// A step: from what the input gives (`[n, gates * h]`), whether that is the step's own to write to, and the states
+/// before, the states after; the first is the output.
+type Step<'s, const N: usize> = dyn Fn(&Tensor, bool, [&Tensor; N]) -> Result<[Tensor; N]> + 's;
 
 /// Each state of all steps, with those before the first one.
 type States<const N: usize> = [List<Tensor>; N];
 
 /// Runs a recurrent layer over the steps of `x`, with states of `hidden` numbers, which begin as 0 or as the last pass
-/// left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its own.
+/// left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its own, which
+/// has what steps wrote to what the input gave, `[t, n, gates * h]`.
 fn run<const N: usize>(
     x: &Tensor,
     pass: &Pass<'_>,
     hidden: usize,
     by_hand: bool,
     step: &Step<'_, N>,
-) -> Result<States<N>> {
+) -> Result<(States<N>, Option<Tensor>)> {
     let (n, size, steps) = x.dims3()?;
     let (weight, bias) = (pass.param(0)?, pass.param(2)?);
     let rows = x.permute((2, 0, 1))?.contiguous()?;
@@ -35,7 +36,9 @@ fn run<const N: usize>(
     let all = match is_grad_enabled() || (pass.is_training() && !by_hand) {
         true => None,
         false => {
-            let all = rows.reshape((steps * n, size))?.linear(&weight.t()?, Some(bias))?;
+            let rows = rows.reshape((steps * n, size))?;
+            let _place = if by_hand { pass.saved_place()? } else { None };
+            let all = rows.linear(&weight.t()?, Some(bias))?;
             Some(all.reshape((steps, n, weight.dim(1)?))?)
         }
     };
@@ -58,7 +61,7 @@ fn run<const N: usize>(
             Some(all) => all.get(t)?,
             None => rows.get(t)?.addmm(bias, weight)?,
         };
-        let mut next = step(&given, std::array::from_fn(|place| &states[place][t]))?;
+        let mut next = step(&given, all.is_some(), std::array::from_fn(|place| &states[place][t]))?;
         if let Some(mask) = &mask {
             let column = mask.narrow(1, t, 1)?;
             next.iter_mut().try_for_each(|state| state.broadcast_mul(&column).map(|kept| *state = kept))?;
@@ -71,7 +74,7 @@ fn run<const N: usize>(
         }
     }
     pass.remember(&std::array::from_fn::<_, N, _>(|place| &states[place][steps]))?;
-    Ok(states)
+    Ok((states, all))
 }
 
 /// The mask of a series `[n, size, t]`, which has a number for each of its steps.
@@ -154,8 +157,10 @@ impl Layer for Lstm {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let states = self.states(x, pass)?;
-        pass.save_for_backprop(|| together(&states))?;
+        let (states, gates) = self.states(x, pass)?;
+        if let Some(gates) = gates {
+            pass.save_for_backprop(|| kept(&states, gates))?;
+        }
         outputs(&states, pass)
     }
 
@@ -166,16 +171,18 @@ impl Layer for Lstm {
     /// Through all steps, the last one first. What a step needs is used again by the next one.
     fn backprop_gradient(&self, x: &Tensor, epsilon: &Tensor, pass: &Pass<'_>) -> Result<Option<Backprop>> {
         let ((n, size, steps), hidden) = (x.dims3()?, self.hidden);
-        let kept = match pass.take_kept() {
+        let [h, c, gates] = match pass.take_kept() {
             Some(kept) => kept,
-            None => together(&self.states(x, pass)?)?,
+            None => no_grad(|| match self.states(x, pass)? {
+                (states, Some(gates)) => kept(&states, gates),
+                _ => Err(Error::invalid("lstm", "a way back needs steps that autograd does not follow")),
+            })?,
         };
-        let [weight, recurrent, bias] = [0, 1, 2].map(|place| same_bytes(pass.param(place)?));
-        let (weight, recurrent, bias) = (weight?, recurrent?, bias?);
+        let [weight, recurrent] = [0, 1].map(|place| same_bytes(pass.param(place)?));
+        // Each step multiplies with its columns.
+        let (weight, across) = (weight?, recurrent?.t()?.contiguous()?);
         let rows = x.permute((2, 0, 1))?.reshape((steps * n, size))?;
-        let before = kept[0].narrow(0, 0, steps)?.reshape((steps * n, hidden))?;
-        // The gates' gradients take the place of what was computed for the gates.
-        let gates = rows.linear(&weight.t()?, Some(&bias))?.reshape((steps, n, 4 * hidden))?;
+        let before = h.narrow(0, 0, steps)?.reshape((steps * n, hidden))?;
         let mask = mask_of_steps(x, pass)?;
         let zeros = || Tensor::zeros((n, hidden), x.dtype(), x.device());
         let (dh, dc) = (zeros()?, zeros()?);
@@ -187,11 +194,10 @@ impl Layer for Lstm {
                 dh.copy_(&dh.broadcast_mul(&column)?)?;
                 dc.copy_(&dc.broadcast_mul(&column)?)?;
             }
+            // The gates' gradients take the place of the gates.
             let gates = gates.get(t)?;
-            let z = gates.add(&kept[0].get(t)?.matmul(&recurrent)?)?;
-            let step = self.step_back(&z, [&kept[1].get(t)?, &kept[1].get(t + 1)?], [&dh, &dc])?;
-            dh.copy_(&step.matmul(&recurrent.t()?)?)?;
-            gates.copy_(&step)?;
+            self.step_back(&gates, [&c.get(t)?, &c.get(t + 1)?], [&dh, &dc])?;
+            dh.copy_(&gates.matmul(&across)?)?;
         }
         let dz = gates.reshape((steps * n, 4 * hidden))?;
         let epsilon = match pass.wants_epsilon() {
@@ -207,29 +213,44 @@ impl Layer for Lstm {
     }
 }
 
-/// Output and memory of all steps, each `[t + 1, n, h]`.
-fn together([h, c]: &States<2>) -> Result<[Tensor; 2]> {
-    Ok([Tensor::stack(h, 0)?, Tensor::stack(c, 0)?])
+/// Output and memory of all steps, each `[t + 1, n, h]`, and the gates, `[t, n, 4 h]`.
+fn kept([h, c]: &States<2>, gates: Tensor) -> Result<[Tensor; 3]> {
+    Ok([Tensor::stack(h, 0)?, Tensor::stack(c, 0)?, gates])
 }
 
 impl Lstm {
-    fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<States<2>> {
+    /// Output and memory of all steps, and their gates behind the activations, where each step had a place for them.
+    fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<(States<2>, Option<Tensor>)> {
         let (hidden, weight) = (self.hidden, pass.param(1)?);
-        run(x, pass, hidden, self.has_own_backprop(), &|x, [h, c]| {
-            let z = h.matmul(weight)?.add(x)?;
-            let gate = |place: usize| z.narrow(1, place * hidden, hidden);
-            let kept = gate(1)?.sigmoid()?.mul(c)?;
-            let c = kept.add(&gate(3)?.sigmoid()?.mul(&self.activation.forward(&gate(0)?)?)?)?;
-            Ok([gate(2)?.sigmoid()?.mul(&self.activation.forward(&c)?)?, c])
+        run(x, pass, hidden, self.has_own_backprop(), &|x, own, [h, c]| {
+            let product = h.matmul(weight)?;
+            let z = if own { x.add_(&product)? } else { product.add(x)? };
+            let gate = |place: usize, gates: usize| z.narrow(1, place * hidden, gates * hidden);
+            let (block, others) = (gate(0, 1)?, gate(1, 3)?);
+            let (a, fog) = match own {
+                true => (self.activated(&block)?, others.sigmoid_()?),
+                false => (self.activation.forward(&block)?, others.sigmoid()?),
+            };
+            let part = |place: usize| fog.narrow(1, place * hidden, hidden);
+            let c = part(0)?.mul(c)?.add(&part(2)?.mul(&a)?)?;
+            Ok([part(1)?.mul(&self.activation.forward(&c)?)?, c])
         })
     }
 
-    /// The gradients of the gates before their activations, `[n, 4 h]`, from those of the output and of the memory, of
-    /// which the latter becomes that of the memory before.
-    fn step_back(&self, z: &Tensor, [before, c]: [&Tensor; 2], [dh, dc]: [&Tensor; 2]) -> Result<Tensor> {
-        let gate = |place: usize| z.narrow(1, place * self.hidden, self.hidden);
-        let (a, f) = (self.activation.forward(&gate(0)?)?, gate(1)?.sigmoid()?);
-        let (o, g) = (gate(2)?.sigmoid()?, gate(3)?.sigmoid()?);
+    /// The block input, which `z` becomes where there is a way back that asks for it.
+    fn activated(&self, z: &Tensor) -> Result<Tensor> {
+        match self.activation {
+            Activation::Tanh => z.tanh_(),
+            Activation::Sigmoid => z.sigmoid_(),
+            other => other.forward(z),
+        }
+    }
+
+    /// From the gradients of the output and of the memory, those of the gates before their activations, in the place of
+    /// the gates, `[n, 4 h]`; the second becomes the gradient of the memory before.
+    fn step_back(&self, gates: &Tensor, [before, c]: [&Tensor; 2], [dh, dc]: [&Tensor; 2]) -> Result<()> {
+        let gate = |place: usize| gates.narrow(1, place * self.hidden, self.hidden);
+        let (a, f, o, g) = (gate(0)?, gate(1)?, gate(2)?, gate(3)?);
         let y = self.activation.forward(c)?;
         let slope = |y: &Tensor| match self.activation {
             Activation::Tanh => y.sqr()?.affine(-1.0, 1.0),
@@ -242,7 +263,10 @@ impl Lstm {
         let d_o = dh.mul(&y)?.mul(&of_sigmoid(&o)?)?;
         let dg = dc.mul(&a)?.mul(&of_sigmoid(&g)?)?;
         dc.mul_(&f)?;
-        Tensor::cat(&[da, df, d_o, dg], 1)
+        for (gate, gradient) in [(a, da), (f, df), (o, d_o), (g, dg)] {
+            gate.copy_(&gradient)?;
+        }
+        Ok(())
     }
 }
 
@@ -277,7 +301,7 @@ impl Layer for Gru {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (hidden, weight, bias) = (self.hidden, pass.param(1)?, pass.param(3)?);
-        let states = run(x, pass, hidden, false, &|x, [h]| {
+        let (states, _) = run(x, pass, hidden, false, &|x, _, [h]| {
             let z = h.addmm(bias, weight)?;
             let gate = |half: &Tensor, place: usize| half.narrow(1, place * hidden, hidden);
             let reset = gate(x, 0)?.add(&gate(&z, 0)?)?.sigmoid()?;
@@ -324,8 +348,9 @@ impl Layer for SimpleRnn {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let weight = pass.param(1)?;
-        let states =
-            run(x, pass, self.hidden, false, &|x, [h]| Ok([self.activation.forward(&h.matmul(weight)?.add(x)?)?]))?;
+        let step =
+            |x: &Tensor, _: bool, [h]: [&Tensor; 1]| Ok([self.activation.forward(&h.matmul(weight)?.add(x)?)?]);
+        let (states, _) = run(x, pass, self.hidden, false, &step)?;
         outputs(&states, pass)
     }
 }
