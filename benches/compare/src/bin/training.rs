@@ -455,10 +455,11 @@ fn table(all: &[(&str, &(dyn Fn() + Sync))]) -> Answer<()> {
     const ROUNDS: usize = 5;
     println!("| requests a second; us: median, 99 of 100 | 1 caller | 8 callers | 64 callers |\n|---|---|---|---|");
     let mut found = vec![vec![Vec::new(); 3]; all.len()];
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         for (at, callers) in [1, 8, 64].into_iter().enumerate() {
-            for (which, (_, request)) in all.iter().enumerate() {
-                found[which][at].push(load(callers, request));
+            for i in 0..all.len() {
+                let which = (i + round) % all.len();
+                found[which][at].push(load(callers, all[which].1));
             }
         }
     }
