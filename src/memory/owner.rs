@@ -249,10 +249,6 @@ impl ManagerId {
         if core.life.load(Ordering::Acquire) == self.life { payer } else { 0 }
     }
 
-    pub(crate) fn is_open(self) -> bool {
-        self.shard(0).with(|list| list.life == self.life && list.open)
-    }
-
     /// Lets no further array in, except those that come back from a borrower.
     pub(crate) fn cap(self) {
         self.refuse(|list| list.capped = true);

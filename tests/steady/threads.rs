@@ -2,14 +2,14 @@
 //! interrupts nobody, however many threads know ndgc; where arrays are shared, an optimiser's step interrupts the
 //! others once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use ndgc::nn::{self, Module, Optimizer, VarBuilder, VarMap, loss};
 use ndgc::train::{
     ArrayDataSetIterator, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, ParallelWrapper, Updater,
 };
-use ndgc::{DType, Device, NdManager, Result, Tensor, Workspace, WorkspaceConfig, gc};
+use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Workspace, WorkspaceConfig, gc};
 
 use crate::alone;
 
@@ -214,6 +214,47 @@ fn a_kept_export_of_one_thread_costs_the_cycles_of_another_no_interrupt() {
                 .unwrap();
             }
             assert_eq!(gc::stats().interrupts - before, 0);
+        });
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
+/// A manager's list is its thread's own, which another thread takes back by an interrupt.
+#[test]
+fn an_array_in_a_workspace_takes_no_list_from_the_thread_that_fills_the_manager() {
+    // Numbers of threads that follow each other lie in all shards of a list.
+    const THREADS: usize = 8;
+    alone(|| {
+        let managers: Vec<_> = (0..THREADS).map(|_| NdManager::new_base_manager(&Device::Cpu).unwrap()).collect();
+        let (filled, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let cycle = |make: &dyn Fn() -> Result<()>| {
+            Workspace::cycle("BESIDE", &WorkspaceConfig::default(), make).unwrap();
+        };
+        thread::scope(|scope| {
+            for manager in &managers {
+                scope.spawn(|| {
+                    (0..100).for_each(|_| drop(manager.zeros(4, DType::F32).unwrap()));
+                    filled.fetch_add(1, Ordering::AcqRel);
+                    while !done.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                });
+            }
+            let _done = Done(&done);
+            while filled.load(Ordering::Acquire) < THREADS {
+                thread::yield_now();
+            }
+            let free = || managers.iter().try_for_each(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).map(drop));
+            (0..20).for_each(|_| cycle(&free));
+            let before = gc::stats().interrupts;
+            cycle(&|| managers.iter().try_for_each(|manager| manager.zeros(4, DType::F32).map(drop)));
+            assert_eq!(gc::stats().interrupts - before, 0);
+        });
+        // It stays closed, also where a workspace would take the array.
+        managers[0].close().unwrap();
+        cycle(&|| {
+            assert!(matches!(managers[0].zeros(4, DType::F32), Err(Error::ManagerClosed { .. })));
+            Ok(())
         });
         ndgc::destroy_all_workspaces_for_current_thread().unwrap();
     });

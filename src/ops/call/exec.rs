@@ -645,11 +645,9 @@ pub(crate) fn place(
     storage: Storage,
     (place, owner): (&dyn Place, &Owner),
 ) -> Result<Proxy> {
-    // A workspace that takes its arrays does not open a closed manager again.
-    if let Owner::Manager(id) = owner
-        && storage.part().is_some()
-        && !id.is_open()
-    {
+    // A workspace that takes its arrays does not open a closed manager again. It is linked in none of the manager's
+    // lists, so none is taken from the thread that has it to itself.
+    if storage.part().is_some() && !place.takes_arrays() {
         return Err(place.refusal(call.op, Refused::Closed));
     }
     room_for_array(context, call.op, &storage, owner)?;

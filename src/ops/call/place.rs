@@ -22,6 +22,8 @@ pub trait Place: sealed::Sealed {
     #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
     fn owner(&self) -> Owner;
     #[doc(hidden)]
+    fn takes_arrays(&self) -> bool;
+    #[doc(hidden)]
     #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
     fn refusal(&self, op: &'static str, refused: Refused) -> Error;
 }
@@ -34,6 +36,10 @@ impl Place for Device {
 
     fn owner(&self) -> Owner {
         Owner::Handles
+    }
+
+    fn takes_arrays(&self) -> bool {
+        true
     }
 
     fn refusal(&self, _op: &'static str, _refused: Refused) -> Error {
@@ -51,6 +57,10 @@ impl Place for NdManager {
         NdManager::owner(self)
     }
 
+    fn takes_arrays(&self) -> bool {
+        self.is_open()
+    }
+
     fn refusal(&self, op: &'static str, refused: Refused) -> Error {
         NdManager::refusal(self, op, refused)
     }
@@ -64,6 +74,10 @@ impl<P: Place + ?Sized> Place for &P {
 
     fn owner(&self) -> Owner {
         (**self).owner()
+    }
+
+    fn takes_arrays(&self) -> bool {
+        (**self).takes_arrays()
     }
 
     fn refusal(&self, op: &'static str, refused: Refused) -> Error {
