@@ -1,7 +1,7 @@
 //! Captured sections as CUDA graphs. What every device promises of them is tested on the simulated one (tests/device);
 //! here, that the driver is asked for the right things.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -254,5 +254,41 @@ fn no_replay_comes_between_the_parts_of_a_read() {
             whole
         });
         assert!(whole, "numbers from before a replay and from behind it");
+    });
+}
+
+#[test]
+fn reads_that_always_overlap_do_not_hold_a_replay_back() {
+    // Broken by: a replay that waits until nobody reads, while others may begin to.
+    const READERS: usize = 4;
+    const MOST_READS: usize = 60;
+    on_cuda(|device, _| {
+        // 12 MiB, in parts of 4.
+        let x = Tensor::zeros(3 << 20, DType::F32, device).unwrap();
+        x.affine_(1., 1.).unwrap();
+        let (graph, _) = device.capture(|| x.affine_(1., 1.)).unwrap();
+        let (begun, ended, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let ended_before = thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(|| {
+                    for read in 0..MOST_READS {
+                        if x.to_vec::<f32>().is_err() || done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        begun.fetch_add(usize::from(read == 0), Ordering::Relaxed);
+                    }
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            while begun.load(Ordering::Relaxed) + ended.load(Ordering::Relaxed) < READERS {
+                thread::yield_now();
+            }
+            let replayed = (0..3).try_for_each(|_| graph.replay());
+            let ended_before = ended.load(Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
+            replayed.map(|()| ended_before)
+        });
+        assert_eq!(ended_before.unwrap(), 0, "readers that were through before the replays came");
+        assert_eq!(x.to_vec::<f32>().unwrap()[0], 4., "once, and by three replays");
     });
 }

@@ -12,7 +12,7 @@
 //! - However the section ends, by a value, an error or a panic, the capture ends with it, and the device works.
 //! - A section in which anything was refused has no graph.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use crate::base::error::{Error, Result};
 use crate::device::{
@@ -145,10 +145,10 @@ impl<D: Driver> AsyncDevice<D> {
     /// Submits a captured section to its stream, whose own memory it may use, behind everything that its blocks demand,
     /// and when the host reads nothing of what it writes in parts.
     pub(crate) fn replay(&self, captured: &Captured<D::Graph>) -> Result<()> {
-        let is_read = |state: &mut DeviceState| {
-            captured.blocks.iter().any(|&(number, writes)| writes && state.reads.contains(&number))
-        };
-        let mut guard = self.read_over.wait_while(self.lock(), is_read).unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.lock();
+        if is_read(&guard, &captured.blocks) {
+            guard = self.behind_reads(guard, &captured.blocks);
+        }
         let state = &mut *guard;
         self.must_not_capture(state, "a replay", BEFORE)?;
         let stream = captured.stream;
@@ -168,6 +168,29 @@ impl<D: Driver> AsyncDevice<D> {
         Ok(())
     }
 
+    /// Waits until the host reads nothing of what a section writes in parts. Reads that begin meanwhile wait, so that
+    /// those of several threads, which may always overlap, are over some time.
+    #[cold]
+    fn behind_reads<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, DeviceState>,
+        blocks: &[(u32, bool)],
+    ) -> MutexGuard<'a, DeviceState> {
+        let written = || blocks.iter().filter(|&&(_, writes)| writes).map(|&(number, _)| number);
+        state.replays.extend(written());
+        let waited = self.turn_over.wait_while(state, |state| is_read(state, blocks));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        for number in written() {
+            // Several replays may wait for one block.
+            if let Some(at) = state.replays.iter().position(|&block| block == number) {
+                state.replays.swap_remove(at);
+            }
+        }
+        // Whoever is woken waits for the lock, which the caller has until the replay is submitted.
+        self.turn_over.notify_all();
+        state
+    }
+
     /// Forgets a captured section. Its blocks that nobody else has wait for reuse, behind its last replay.
     pub(crate) fn release(&self, captured: Captured<D::Graph>) {
         let mut state = self.lock();
@@ -175,6 +198,11 @@ impl<D: Driver> AsyncDevice<D> {
         state.pool.unpin(&captured.blocks);
         self.reap(&mut state);
     }
+}
+
+/// Whether the host is reading, in parts, one of these blocks of a section that the section writes.
+fn is_read(state: &DeviceState, blocks: &[(u32, bool)]) -> bool {
+    !state.reads.is_empty() && blocks.iter().any(|&(number, writes)| writes && state.reads.contains(&number))
 }
 
 /// A capture that has begun. Ends it also when the section panics.

@@ -111,6 +111,8 @@ struct DeviceState {
     section: Option<Section>,
     /// Blocks that the host is reading in parts: those after the first are submitted without the lock.
     reads: Vec<u32>,
+    /// Blocks that waiting replays write: who comes to read them waits behind these.
+    replays: Vec<u32>,
 }
 
 /// A device whose work is submitted: a driver, the order of its streams and the pool of its bytes.
@@ -124,8 +126,8 @@ pub(crate) struct AsyncDevice<D: Driver> {
     state: Mutex<DeviceState>,
     /// Held shared by whoever waits for the device without its lock: a capture begins when nobody does.
     waiting: RwLock<()>,
-    /// A read is over.
-    read_over: Condvar,
+    /// A read is over, or a replay has waited for those that were under way.
+    turn_over: Condvar,
 }
 
 impl<D: Driver> AsyncDevice<D> {
@@ -133,9 +135,9 @@ impl<D: Driver> AsyncDevice<D> {
         let DevicePlan { name, streams, rules, segments } = plan;
         let streams = streams.clamp(1, MAX_STREAMS);
         let pool = Pool::new(streams as u8, segments);
-        let (streams, reads) = (Streams::new(streams), Vec::new());
-        let state = Mutex::new(DeviceState { streams, pool, deferred: None, section: None, reads });
-        AsyncDevice { driver, name, rules, state, waiting: RwLock::new(()), read_over: Condvar::new() }
+        let (streams, reads, replays) = (Streams::new(streams), Vec::new(), Vec::new());
+        let state = Mutex::new(DeviceState { streams, pool, deferred: None, section: None, reads, replays });
+        AsyncDevice { driver, name, rules, state, waiting: RwLock::new(()), turn_over: Condvar::new() }
     }
 
     pub(crate) fn driver(&self) -> &D {
@@ -296,7 +298,12 @@ impl<D: Driver> AsyncDevice<D> {
     /// last, so that it waits for no other one.
     pub(crate) fn download(&self, src: &OwnedView, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _waits = self.wait_begins();
-        let mut state = self.lock();
+        let is_awaited = |state: &mut DeviceState| {
+            // Mostly no replay waits.
+            !state.replays.is_empty()
+                && state.pool.owned(src.span()).is_some_and(|block| state.replays.contains(&block))
+        };
+        let mut state = self.turn_over.wait_while(self.lock(), is_awaited).unwrap_or_else(PoisonError::into_inner);
         self.must_not_capture(&mut state, "a read by the host", AFTER)?;
         let current = state.streams.current();
         let stream = state.pool.find(src.span()).map_or(current, |uses| uses.written.0);
@@ -471,7 +478,7 @@ impl<D: Driver> Drop for HostRead<'_, D> {
             state.reads.swap_remove(at);
         }
         drop(state);
-        self.device.read_over.notify_all();
+        self.device.turn_over.notify_all();
     }
 }
 
