@@ -187,3 +187,30 @@ fn a_library_that_cannot_be_set_up_keeps_no_memory() {
         assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [8.; 64]);
     });
 }
+
+#[test]
+fn a_device_that_cannot_be_opened_leaves_no_stream_with_the_driver() {
+    // Broken by: a failure behind the first stream that was made.
+    pretending(|pretend, _, _| {
+        let config = CudaConfig::default();
+        for call in ["cuMemHostAlloc", "cuStreamCreate", "cuEventCreate"] {
+            let most = if call == "cuMemHostAlloc" { 1 } else { config.streams as u32 };
+            for nth in 1..=most {
+                let calls = |name: &str| pretend.calls(Some(name));
+                let names = ["cuStreamCreate", "cuStreamDestroy_v2", "cuEventCreate", "cuEventDestroy_v2"];
+                let before = names.map(calls);
+                pretend.fail(Some(call), nth, 2);
+                let error = cuda_device(0, config).unwrap_err();
+                pretend.fail_off();
+                assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains(call), "{error}");
+                let after = names.map(calls);
+                let [streams, no_streams, events, no_events] = [0, 1, 2, 3].map(|at| after[at] - before[at]);
+                // The one that failed was counted, and made nothing.
+                let failed = |name: &str| u64::from(call == name);
+                assert_eq!(streams - failed("cuStreamCreate"), no_streams, "{call}, {nth}");
+                assert_eq!(events - failed("cuEventCreate"), no_events, "{call}, {nth}");
+            }
+        }
+        assert_eq!(program(&cuda_device(0, config).unwrap()).unwrap(), program(&Device::cuda(0).unwrap()).unwrap());
+    });
+}

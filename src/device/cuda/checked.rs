@@ -2,8 +2,8 @@
 //! with the promises that its documentation wants.
 //!
 //! - A handle is made here by the call that returns it, and nowhere else. Those of contexts, pools, streams, events,
-//!   modules and functions are copied freely and never destroyed; the others are taken from their place by what ends
-//!   them.
+//!   modules and functions are copied freely and never destroyed, but for streams and events that nobody got; the
+//!   others are taken from their place by what ends them.
 //! - What a call writes goes to locals of the type that it names; lists are as long as it was told.
 //! - Addresses of the device are numbers. A wrong one is an error of the driver, not undefined behaviour of this
 //!   process; memory of the host that the device reaches is [`HostBytes`] alone.
@@ -220,6 +220,31 @@ impl CudaApi {
             self.0.pool_set(pool, RELEASE_THRESHOLD, (&raw mut keep).cast())?;
             Ok(Handle(pool))
         }
+    }
+
+    /// So many streams, and as many events. If one of them cannot be made, none is left with the driver.
+    pub(super) fn make_streams(self, count: usize) -> Answer<(Vec<StreamHandle>, Vec<EventHandle>)> {
+        let (mut streams, mut events) = (Vec::new(), Vec::new());
+        let mut make = || -> Answer {
+            for _ in 0..count {
+                streams.push(self.make_stream()?);
+                events.push(self.make_event()?);
+            }
+            Ok(())
+        };
+        let made = make();
+        if made.is_err() {
+            // SAFETY: they were made above, and nobody else has the handles, which are not used again.
+            unsafe {
+                for event in &events {
+                    let _ = self.0.event_destroy(event.0);
+                }
+                for stream in &streams {
+                    let _ = self.0.stream_destroy(stream.0);
+                }
+            }
+        }
+        made.map(|()| (streams, events))
     }
 
     /// Ends a capture.

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - Contexts, streams and pools are never destroyed: they live as long as the process, so no destructor can run
-//!   after the driver has gone. The driver cleans up at exit.
+//!   after the driver has gone. The driver cleans up at exit. Streams of a device that could not be opened go at once.
 //! - Before a call a thread makes the device's context current, unless it was the last one that did so.
 //! - After an error that breaks the context, [`CudaContext::check`] answers that first error for ever, and no call is
 //!   made any more: [`CudaContext::alive`] comes first everywhere.
@@ -252,8 +252,11 @@ pub(super) struct CudaStream {
 }
 
 impl CudaStream {
-    pub(super) fn new(context: &CudaContext) -> Result<Self> {
-        context.call(|api| api.make_stream()).map(|raw| CudaStream { raw })
+    /// So many streams, and as many events: all, or none.
+    pub(super) fn make(context: &CudaContext, count: usize) -> Result<(Vec<Self>, Vec<CudaEvent>)> {
+        let (streams, events) = context.call(|api| api.make_streams(count))?;
+        let streams = streams.into_iter().map(|raw| CudaStream { raw }).collect();
+        Ok((streams, events.into_iter().map(|raw| CudaEvent { raw }).collect()))
     }
 
     pub(super) fn synchronize(&self, context: &CudaContext) -> Result<()> {
@@ -304,10 +307,6 @@ pub(super) struct CudaEvent {
 }
 
 impl CudaEvent {
-    pub(super) fn new(context: &CudaContext) -> Result<Self> {
-        context.call(|api| api.make_event()).map(|raw| CudaEvent { raw })
-    }
-
     pub(super) fn record(&self, context: &CudaContext, stream: &CudaStream) -> Result<()> {
         context.call(|api| api.record(self.raw, stream.raw))
     }

@@ -115,9 +115,15 @@ pub(crate) struct CudaDriver {
 
 impl CudaDriver {
     pub(super) fn new(context: CudaContext, streams: usize) -> Result<Self> {
-        let made = (0..streams).map(|_| CudaStream::new(&context)).collect::<Result<Vec<_>>>()?;
-        let events = (0..streams).map(|_| CudaEvent::new(&context)).collect::<Result<Vec<_>>>()?;
         let fault = PinnedMemory::new(&context, 64)?;
+        // Last: what fails here is left with the driver by nobody.
+        let (made, events) = match CudaStream::make(&context, streams) {
+            Ok(made) => made,
+            Err(error) => {
+                fault.free(&context);
+                return Err(error);
+            }
+        };
         let state =
             DriverState { streams: (0..streams).map(|_| StreamState::default()).collect(), ..DriverState::default() };
         let [capturing, tf32, ordered] = [const { AtomicBool::new(false) }; 3];

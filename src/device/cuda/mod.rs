@@ -301,13 +301,14 @@ fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
         };
         env::var(name).map_or(Ok(None), read)
     };
-    let context = CudaContext::new(api, ordinal, limit("NDGC_MAX_PHYSICAL_BYTES")?)?;
+    let (physical, of_arrays) = (limit("NDGC_MAX_PHYSICAL_BYTES")?, limit("NDGC_MAX_BYTES")?);
+    let context = CudaContext::new(api, ordinal, physical)?;
     let name = context.name.clone();
     let CudaConfig { streams, order_streams, order_reuse } = config;
     let driver = CudaDriver::new(context, streams)?;
     let rules = Rules { order_streams, order_reuse, ..Rules::ALL };
     let device = AsyncDevice::new(driver, DevicePlan { name, streams, rules, segments: Segments::Graded });
-    device.set_limit(limit("NDGC_MAX_BYTES")?);
+    device.set_limit(of_arrays);
     Ok(CudaInner { ordinal, device })
 }
 

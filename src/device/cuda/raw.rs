@@ -119,9 +119,11 @@ table! {
         host_free = "cuMemFreeHost" (ptr: *mut c_void);
         host_address = "cuMemHostGetDevicePointer_v2" (address: *mut Address, ptr: *mut c_void, flags: c_uint);
         stream_create = "cuStreamCreate" (stream: *mut RawStream, flags: c_uint);
+        stream_destroy = "cuStreamDestroy_v2" (stream: RawStream);
         stream_synchronize = "cuStreamSynchronize" (stream: RawStream);
         stream_wait = "cuStreamWaitEvent" (stream: RawStream, event: RawEvent, flags: c_uint);
         event_create = "cuEventCreate" (event: *mut RawEvent, flags: c_uint);
+        event_destroy = "cuEventDestroy_v2" (event: RawEvent);
         event_record = "cuEventRecord" (event: RawEvent, stream: RawStream);
         copy_to_device = "cuMemcpyHtoDAsync_v2" (dst: Address, src: *const c_void, bytes: usize, stream: RawStream);
         copy_to_host = "cuMemcpyDtoHAsync_v2" (dst: *mut c_void, src: Address, bytes: usize, stream: RawStream);
