@@ -500,7 +500,7 @@ impl Device {
     ///
     /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; without that, what the control
     /// group of the process may have, as in a container, if that is less than the machine has, and else none. Of a
-    /// CUDA device the variable is the most that the driver's pool may hold, since it was opened.
+    /// CUDA device the variable is the most that the driver's pool may hold, since it was opened. 0 is no byte.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Error, Tensor};

@@ -172,6 +172,23 @@ fn the_environment_limits_what_the_driver_gives() {
 }
 
 #[test]
+fn a_limit_of_0_lets_the_driver_give_nothing() {
+    // Broken by: a pool of at most 0 bytes, which is one without a limit to the driver.
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let error = Tensor::zeros(1, DType::U8, &device).unwrap_err();
+        assert!(matches!(error, ndgc::Error::OutOfMemory(_)), "{error}");
+        assert_eq!((device.memory().active, device.memory().cached), (0, 0));
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    let test = "pretend_cuda::missing::a_limit_of_0_lets_the_driver_give_nothing";
+    for name in ["NDGC_MAX_PHYSICAL_BYTES", "NDGC_MAX_BYTES"] {
+        passed(&run(test, &folder, &[(name, "0")]));
+    }
+}
+
+#[test]
 fn code_is_kept_on_disk_and_a_damaged_file_is_made_anew() {
     if is_child() {
         let device = Device::cuda(0).unwrap();

@@ -104,6 +104,8 @@ pub(super) struct CudaContext {
     pub(super) name: String,
     raw: checked::ContextHandle,
     pool: Option<PoolHandle>,
+    /// Whether the driver may give no byte: to it a pool of at most 0 bytes is one without a limit.
+    gives_nothing: bool,
     /// Compute capability times 10: 90 for 9.0.
     pub(super) arch: u32,
     pub(super) multiprocessors: u32,
@@ -133,8 +135,8 @@ impl CudaContext {
         CURRENT.set(Some(raw));
         let pool = if pools { Some(api.make_pool(ordinal, most)?) } else { None };
         let (arch, multiprocessors) = (arch as u32, multiprocessors.max(1) as u32);
-        let (dead, pinned) = Default::default();
-        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead, pinned })
+        let (gives_nothing, (dead, pinned)) = (most == Some(0), Default::default());
+        Ok(CudaContext { api, name, raw, pool, gives_nothing, arch, multiprocessors, driver_version, dead, pinned })
     }
 
     /// The first error of a device that was lost.
@@ -203,6 +205,9 @@ impl CudaContext {
     /// Bytes of the device, in the order of a stream.
     pub(super) fn alloc(&self, bytes: usize, stream: &CudaStream) -> Granted<Address> {
         self.alive().map_err(AllocError::Failed)?;
+        if self.gives_nothing {
+            return Err(AllocError::Exhausted);
+        }
         let mut exhausted = false;
         let address = self.call(|api| {
             let answer = match self.pool {
