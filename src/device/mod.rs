@@ -172,11 +172,14 @@ impl Device {
     /// The CUDA device with this number if there are CUDA devices at all, else the host; candle's name.
     ///
     /// # Errors
-    /// As of [`Device::cuda`], if there are devices.
+    /// As of [`Device::cuda`], if there are devices; [`Error::Forked`].
     #[cfg(feature = "cuda")]
     #[track_caller]
     pub fn cuda_if_available(ordinal: usize) -> Result<Self> {
-        if cuda::probe_cuda().is_ok() { Self::cuda(ordinal) } else { Ok(Device::Cpu) }
+        match cuda::probe_cuda() {
+            Ok(_) | Err(Error::Forked { .. }) => Self::cuda(ordinal),
+            Err(_) => Ok(Device::Cpu),
+        }
     }
 
     /// Alias of [`Device::cuda`]: candle's name.

@@ -110,7 +110,12 @@ fn fork_while_devices_are_asked() {
                 sim.fail_call(Some(1));
                 assert!(matches!(memory::set_spill(None), Err(Error::Forked { .. })));
                 #[cfg(feature = "cuda")]
-                assert!(matches!(Device::cuda(0), Err(Error::Forked { .. })));
+                {
+                    assert!(matches!(Device::cuda(0), Err(Error::Forked { .. })));
+                    assert!(matches!(Device::cuda_if_available(0), Err(Error::Forked { .. })));
+                    assert!(matches!(ndgc::probe_cuda(), Err(Error::Forked { .. })));
+                    assert!(matches!(ndgc::NcclId::new(), Err(Error::Forked { .. })));
+                }
             });
         }
         done.store(true, Ordering::Relaxed);

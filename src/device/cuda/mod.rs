@@ -74,11 +74,16 @@ pub struct CudaInfo {
 /// The CUDA devices of this machine.
 ///
 /// # Errors
-/// [`Error::DeviceUnavailable`] if there is no driver or no device, with what was looked for and what was found.
+/// [`Error::DeviceUnavailable`] if there is no driver or no device, with what was looked for and what was found;
+/// [`Error::Forked`].
 #[track_caller]
 pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
-    let site = Location::caller();
-    let missing = |found: String| Error::device_unavailable("cuda", found).at(site);
+    let call = Call::here("probe_cuda");
+    // The driver answers no forked child, and may wait for its parent's locks.
+    if system::is_forked_child() {
+        return Err(Error::forked(call));
+    }
+    let missing = |found: String| Error::device_unavailable("cuda", found).at(call.site);
     let api = checked::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
     let failed = |failure: raw::Failure| {
         missing(format!("{} answered error {}: {}", failure.call, failure.code, failure.meaning()))

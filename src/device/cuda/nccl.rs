@@ -52,10 +52,15 @@ impl NcclId {
     /// That of a new group.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] without the library; [`Error::Device`] if it cannot.
+    /// [`Error::DeviceUnavailable`] without the library; [`Error::Device`] if it cannot; [`Error::Forked`].
     #[track_caller]
     pub fn new() -> Result<Self> {
-        Call::here("NcclId::new").named(answered(Rank::id())).map(NcclId)
+        let call = Call::here("NcclId::new");
+        // The first call of the library makes calls of the driver.
+        if system::is_forked_child() {
+            return Err(Error::forked(call));
+        }
+        call.named(answered(Rank::id())).map(NcclId)
     }
 
     /// It as bytes.
