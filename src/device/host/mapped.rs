@@ -13,7 +13,7 @@
 //! would change arrays under their readers (the same promise as in `promised/mod.rs`). Other blocks, of this process or
 //! of others, are kept out by a lock, but the lock is advisory: programs that do not ask for it are not.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -36,6 +36,9 @@ const PIECE: usize = 64 << 20;
 
 /// Takes room on the disk for so many bytes of a file from an offset on, and leaves their contents.
 type Allocate = fn(&File, u64, u64) -> io::Result<()>;
+
+/// Locks a file against others, until it is closed.
+type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
 
 /// Bytes of files that are mapped. Relaxed: a number that is reported, and nobody reads other memory by it.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
@@ -112,17 +115,22 @@ impl MappedBlock {
     /// # Errors
     /// As of [`MappedBlock::create`], and a full disk.
     pub(crate) fn create_in(folder: &Path, bytes: usize) -> Result<MappedBlock> {
-        let block = Self::at(folder.to_owned(), None, bytes, allocate)?;
+        let block = Self::at(folder.to_owned(), None, bytes, (allocate, File::try_lock))?;
         block.reserve(bytes)?;
         Ok(block)
     }
 
     fn with(path: Option<&Path>, bytes: usize, allocate: Allocate) -> Result<MappedBlock> {
-        Self::at(path.map_or_else(std::env::temp_dir, Path::to_owned), path, bytes, allocate)
+        Self::at(path.map_or_else(std::env::temp_dir, Path::to_owned), path, bytes, (allocate, File::try_lock))
     }
 
     /// Maps the file at `path`, or a temporary one in the folder `place`.
-    fn at(place: PathBuf, path: Option<&Path>, bytes: usize, allocate: Allocate) -> Result<MappedBlock> {
+    fn at(
+        place: PathBuf,
+        path: Option<&Path>,
+        bytes: usize,
+        (allocate, try_lock): (Allocate, TryLock),
+    ) -> Result<MappedBlock> {
         let length = length_for(&place, bytes)?;
         let cannot = |error| failed(&place, "cannot be opened as memory", &error);
         let (file, is_new) = match path {
@@ -130,8 +138,14 @@ impl MappedBlock {
             None => (temporary(&place).map_err(cannot)?, false),
         };
         let found = regular_length(&file).map_err(cannot)?;
-        if path.is_some() {
-            lock(&file, &place)?;
+        if path.is_some()
+            && let Err(error) = try_lock(&file)
+        {
+            // Whoever has it locked has a use for it.
+            if is_new && matches!(error, TryLockError::Error(_)) {
+                let _ = fs::remove_file(&place);
+            }
+            return Err(not_locked(&place, error));
         }
         let existed = usize::try_from(found).unwrap_or(usize::MAX);
         let (reserved, changing, counted) = Default::default();
@@ -290,16 +304,16 @@ fn regular_length(file: &File) -> io::Result<u64> {
     if metadata.is_file() { Ok(metadata.len()) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
-/// Keeps other blocks from a file, until it is closed.
-fn lock(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(fs::TryLockError::WouldBlock) => {
+/// Why other blocks cannot be kept from a file.
+#[cold]
+fn not_locked(path: &Path, error: TryLockError) -> Error {
+    match error {
+        TryLockError::WouldBlock => {
             let why =
                 "is mapped by another workspace, here or in another process; destroy that one, or use another file";
-            Err(Error::file(Some(path), None, why))
+            Error::file(Some(path), None, why)
         }
-        Err(fs::TryLockError::Error(error)) => Err(failed(path, "cannot be locked against others", &error)),
+        TryLockError::Error(error) => failed(path, "cannot be locked against others", &error),
     }
 }
 

@@ -180,6 +180,22 @@ fn a_file_is_one_blocks_alone() {
     again(&named, 1);
 }
 
+/// A file system that knows no locks.
+fn without_locks(_: &File) -> std::result::Result<(), TryLockError> {
+    Err(TryLockError::Error(io::Error::from_raw_os_error(libc::ENOLCK)))
+}
+
+#[test]
+fn where_locks_are_refused_no_file_is_left() {
+    let named = Named::new("no-locks");
+    let refused = || why(MappedBlock::at(named.0.clone(), Some(&named.0), 1, (allocate, without_locks)));
+    assert!(refused().contains("cannot be locked"));
+    assert!(!named.0.exists());
+    fs::write(&named.0, b"content").expect("a file");
+    assert!(refused().contains("cannot be locked"));
+    assert_eq!(fs::read(&named.0).expect("as it was"), b"content");
+}
+
 #[test]
 fn names_are_as_long_as_the_system_lets_them() {
     let long = |len: usize| {
