@@ -181,7 +181,7 @@ impl Buffer {
     }
 
     /// Bytes of it that its device counts as active. Those of an arena's block are the workspace's.
-    fn active(&self) -> usize {
+    pub(crate) fn active(&self) -> usize {
         match &self.home {
             Home::Pool(_) if self.device.counts(self.span) => self.span.bytes(),
             Home::Foreign(foreign) => foreign.active,

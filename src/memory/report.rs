@@ -281,9 +281,8 @@ impl NdManager {
         let empty = ManagerReport::empty(&info, self.device());
         let mut report = ManagerReport { capped: self.is_capped(), arrays, managers, workspaces, ..empty };
         if self.is_system() {
-            let blocks: u64 = report.workspaces.iter().map(|workspace| workspace.bytes).sum();
-            let arrays = active_of_arrays(self.device());
-            report.elsewhere = self.device().memory().active.saturating_sub(arrays + blocks);
+            let known = active_of_arrays(self.device()) + block::active(self.device());
+            report.elsewhere = self.device().memory().active.saturating_sub(known);
         }
         report
     }

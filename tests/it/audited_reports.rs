@@ -351,6 +351,33 @@ fn a_report_is_written_over_no_other_one() {
     });
 }
 
+/// Its bytes are not the device's, which had too few for what is elsewhere.
+#[test]
+fn a_spilled_block_of_a_workspace_hides_nothing_of_what_is_elsewhere() {
+    alone(|| {
+        let device = Device::Cpu;
+        let elsewhere = || NdManager::system(&Device::Cpu).report().elsewhere;
+        let before = elsewhere();
+        let exported = bytes(MIB).to_dlpack().unwrap();
+        assert_eq!(elsewhere() - before, MIB as u64);
+        device.clear_cache();
+        let limit = device.set_limit(Some(device.memory().active));
+        memory::set_spill(Some(&std::env::temp_dir())).unwrap();
+        let spilled = memory::stats(&device).get("requests.spilled");
+        let config = WorkspaceConfig::builder().initial_size(2 << 20).build().unwrap();
+        let workspace = Workspace::for_current_thread("SPILLED", &config).unwrap();
+        assert_ne!(memory::stats(&device).get("requests.spilled"), spilled);
+        let report = NdManager::system(&device).report();
+        let of_it = report.workspaces.iter().find(|workspace| workspace.name == "SPILLED").unwrap();
+        assert!(of_it.bytes >= 2 << 20);
+        assert_eq!(report.elsewhere - before, MIB as u64);
+        workspace.destroy().unwrap();
+        memory::set_spill(None).unwrap();
+        device.set_limit(limit);
+        drop(exported);
+    });
+}
+
 #[test]
 fn a_report_has_budgets_and_where_bytes_may_spill_to() {
     alone(|| {

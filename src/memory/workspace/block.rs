@@ -39,8 +39,8 @@ slab!(CELLS: BlockCell = BlockCell {
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Number, workspace, device, bytes.
-type BlockInfo = (u32, Arc<str>, Device, u64);
+/// Number, workspace, device, bytes, and those among them that the device counts as active: none of a spilled block.
+type BlockInfo = (u32, Arc<str>, Device, u64, u64);
 
 /// Whose the blocks are, for reports.
 static ALL: Mutex<Vec<BlockInfo>> = Mutex::new(Vec::new());
@@ -52,13 +52,27 @@ pub(crate) fn by_workspace(is_of: &dyn Fn(&Arc<str>, &Device) -> bool) -> Vec<(A
     if switch::forked() {
         return found;
     }
-    for (_, name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for (_, name, at, bytes, _) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         if is_of(name, at) {
             let (blocks, sum) = value_of(&mut found, Arc::clone(name));
             (*blocks, *sum) = (*blocks + 1, *sum + bytes);
         }
     }
     found
+}
+
+/// The bytes of blocks that a device counts as active. None in a forked child.
+pub(crate) fn active(device: &Device) -> u64 {
+    let mut sum = 0;
+    if switch::forked() {
+        return sum;
+    }
+    for (_, _, at, _, active) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        if at == device {
+            sum += active;
+        }
+    }
+    sum
 }
 
 /// One more reference that retains the block. The caller announces an array whose bytes lie in it, or retains it
@@ -133,7 +147,8 @@ impl ArenaBlock {
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         let mut is_noted = false;
         if let Memory::Pooled(buffer) = &memory {
-            let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
+            let (bytes, active) = (buffer.span().bytes() as u64, buffer.active() as u64);
+            let about = (index, Arc::clone(workspace), buffer.device().clone(), bytes, active);
             is_noted = trace::note_block(index, &about.2, about.3, workspace);
             figures::block_taken(workspace, &about.2, about.3);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
