@@ -109,7 +109,9 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut OutputWriter<BufWriter<F
     let site = Location::caller();
     let fail = |why: String| Error::file(Some(path), None, why).at(site);
     // A link stays a link, and what it leads to is replaced, or made.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| led_to(path));
+    let known = fs::canonicalize(path).ok().or_else(|| led_to(path));
+    let endless = || fail(format!("is a link to itself, or leads on by more than {LINKS_MAX} others"));
+    let target = known.ok_or_else(endless)?;
     let before = fs::metadata(&target).ok();
     let special = before.as_ref().is_some_and(|before| !before.is_file());
     let opened = if special {
@@ -141,15 +143,15 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut OutputWriter<BufWriter<F
 /// Links that are followed, as many as Linux follows.
 const LINKS_MAX: usize = 40;
 
-/// Where a path leads at whose end there is no file.
-fn led_to(path: &Path) -> PathBuf {
+/// Where a path leads at whose end there is no file. None if it leads on and on, as links do that lead to each other.
+fn led_to(path: &Path) -> Option<PathBuf> {
     let mut target = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(to) = fs::read_link(&target) else { break };
+    for _ in 0..=LINKS_MAX {
+        let Ok(to) = fs::read_link(&target) else { return Some(target) };
         target.pop();
         target.push(to);
     }
-    target
+    None
 }
 
 /// A new file in the same folder, under a name that nobody else uses; None for a path without a name.

@@ -10,7 +10,8 @@ use ndgc::{Error, Result};
 /// Links may lead to each other for ever; systems follow as many.
 const LINKS_MAX: usize = 40;
 
-/// What a link leads to, also by other links, whether it is there or not; a path that is none, itself.
+/// What a link leads to, also by other links, whether it is there or not; a path that is none, itself. One of the links
+/// where these lead on and on.
 pub(super) fn followed(path: &Path) -> PathBuf {
     let mut target = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -34,6 +35,10 @@ pub(super) fn followed(path: &Path) -> PathBuf {
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let target = followed(path);
+    if target.is_symlink() {
+        let why = format!("is a link to itself, or leads on by more than {LINKS_MAX} others");
+        return Err(Error::file(Some(path), None, why));
+    }
     let (beside, opened) = loop {
         let mut beside = target.as_os_str().to_owned();
         // Relaxed: a number for each is all.

@@ -184,6 +184,13 @@ fn pipes_are_refused_at_once_and_links_and_long_names_are_written() {
             assert!(fs::symlink_metadata(link).unwrap().is_symlink(), "{}", link.display());
         }
         assert!(fs::symlink_metadata(&target).unwrap().is_file());
+        // Links that lead to nothing but each other.
+        let (here, there) = (folder.join("here"), folder.join("there"));
+        std::os::unix::fs::symlink("there", &here).unwrap();
+        std::os::unix::fs::symlink("here", &there).unwrap();
+        let text = why(ndgc::npy::write(&ones(&[2]), &here));
+        assert!(text.contains("a link to itself"), "{text}");
+        assert!(here.is_symlink() && there.is_symlink());
         let long = folder.join("n".repeat(250));
         ndgc::npy::write(&ones(&[2]), &long).unwrap();
         assert_eq!(ndgc::npy::read(&long, &Device::Cpu).unwrap().dims(), [2]);

@@ -448,6 +448,12 @@ fn what_is_saved_to_a_link_is_where_that_leads() {
             assert!(link.is_symlink() && next.is_symlink());
             assert_eq!(Normalizer::load(&file).unwrap(), normalizer);
         }
+        // To itself by another one.
+        let (link, next) = (folder.0.join("here.json"), folder.0.join("back.json"));
+        symlink("back.json", &link).unwrap();
+        symlink("here.json", &next).unwrap();
+        assert!(normalizer.save(&link).unwrap_err().to_string().contains("a link to itself"));
+        assert!(link.is_symlink() && next.is_symlink());
         let (net, link) = (network(Updater::sgd(0.1)), folder.0.join("model.json"));
         symlink("there/run.json", &link).unwrap();
         for _ in 0..2 {
