@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::base::say::say;
 use crate::device::Device;
 use crate::memory::{reclaim, switch, threads, window};
 
@@ -56,7 +57,8 @@ pub fn auto_gc_window() -> Duration {
 
 /// Starts, or ends, a thread that collects once a window: it closes what died on threads that rest, and, if nothing was
 /// made since it looked last, gives what the host's pool keeps for reuse back to the system. Off at first, and then
-/// there is no such thread. Returns whether it was on.
+/// there is no such thread; off it stays where the system gives none, as [`is_periodic_gc_active`] and a line on
+/// standard error say. Returns whether it was on.
 ///
 /// A server that has peaks wants it on; a loop that runs all the time has nothing to gain. The guide has
 /// what it costs.
@@ -86,7 +88,13 @@ pub fn toggle_periodic_gc(on: bool) -> bool {
     }
     let before = set_active(on);
     if on && collector.thread.is_none() {
-        collector.thread = std::thread::Builder::new().name("ndgc-gc".into()).spawn(run).ok();
+        match std::thread::Builder::new().name("ndgc-gc".into()).spawn(run) {
+            Ok(thread) => collector.thread = Some(thread),
+            Err(error) => {
+                set_active(false);
+                say(format_args!("the periodic collection stays off: its thread cannot begin: {error}"));
+            }
+        }
     }
     if !on && let Some(thread) = collector.thread.take() {
         end(thread);

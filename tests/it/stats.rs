@@ -8,7 +8,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread, gc, memory,
 };
 
-use crate::common::{in_own_process, ran_apart};
+use crate::common::{in_child, in_own_process, is_child, ran_apart};
 use crate::it::support::{alone, base, both, live_bytes, switched};
 
 /// PyTorch's names, each with the figure that it stands for, beside which it is not listed.
@@ -567,6 +567,20 @@ fn the_collector_takes_what_died_on_a_thread_that_rests_and_what_the_pool_keeps(
         });
         gc::set_auto_gc_window(100);
     });
+}
+
+#[test]
+fn a_collector_whose_thread_cannot_begin_does_not_run() {
+    const TEST: &str = "it::stats::a_collector_whose_thread_cannot_begin_does_not_run";
+    // Stacks that no address space has.
+    const STACK: (&str, &str) = ("RUST_MIN_STACK", "140737488355328");
+    if is_child() {
+        assert!(!gc::toggle_periodic_gc(true) && !gc::is_periodic_gc_active());
+        assert!(!gc::toggle_periodic_gc(true), "it was off");
+        return;
+    }
+    let said = String::from_utf8(in_child(TEST, &[STACK]).stderr).unwrap();
+    assert!(said.contains("the periodic collection stays off"), "{said}");
 }
 
 #[test]
