@@ -39,6 +39,10 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         let why = format!("is a link to itself, or leads on by more than {LINKS_MAX} others");
         return Err(Error::file(Some(path), None, why));
     }
+    // A file in the place of a device or a pipe would end that for all programs.
+    if fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
+        return Err(Error::file(Some(path), None, "is there, and is not a regular file"));
+    }
     let (beside, opened) = loop {
         let mut beside = target.as_os_str().to_owned();
         // Relaxed: a number for each is all.

@@ -454,6 +454,13 @@ fn what_is_saved_to_a_link_is_where_that_leads() {
         symlink("here.json", &next).unwrap();
         assert!(normalizer.save(&link).unwrap_err().to_string().contains("a link to itself"));
         assert!(link.is_symlink() && next.is_symlink());
+        // What is no file stays what it is.
+        let pipe = folder.0.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        if made.is_ok_and(|status| status.success()) {
+            assert!(normalizer.save(&pipe).unwrap_err().to_string().contains("not a regular file"));
+            assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+        }
         let (net, link) = (network(Updater::sgd(0.1)), folder.0.join("model.json"));
         symlink("there/run.json", &link).unwrap();
         for _ in 0..2 {
