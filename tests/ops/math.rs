@@ -123,6 +123,13 @@ fn what_lies_between_two_numbers_is_that_of_pytorch_to_the_last_bit() {
             let grads = x.lerp(&x.sqr().unwrap(), weight).unwrap().sum_all().unwrap().backward().unwrap();
             let want = [1., 3.].map(|x| 1. - weight + weight * 2. * x);
             assert_eq!(values::<f64>(grads.get(&x).unwrap()), want);
+            // A share of an infinite gradient is infinite.
+            let y = Var::from_vec(vec![2f64, 2.], 2, device).unwrap();
+            let steep = x.lerp(&y, weight).unwrap().affine(f64::INFINITY, 0.).unwrap();
+            let grads = steep.sum_all().unwrap().backward().unwrap();
+            for var in [&x, &y] {
+                assert_eq!(values::<f64>(grads.get(var).unwrap()), [f64::INFINITY; 2]);
+            }
         }
     });
 }

@@ -40,6 +40,13 @@ fn shrinking_is_towards_zero_with_a_slope_of_zero_up_to_the_edge() {
         assert_eq!(soft, [vec![-1.5, 0., 0., 0., 0.75, f64::INFINITY], slopes.clone()]);
         let hard = both(device, &data, |x| x.hardshrink(0.5));
         assert_eq!(hard, [vec![-2., 0., 0., 0., 1.25, f64::INFINITY], slopes]);
+        // An infinite gradient is passed or is not: no product of it with 0 is taken, and no difference.
+        let steep = |x: ndgc::Result<Tensor>| x?.affine(f64::INFINITY, 0.);
+        for [_, slope] in
+            [both(device, &data, |x| steep(x.softshrink(0.5))), both(device, &data, |x| steep(x.hardshrink(0.5)))]
+        {
+            assert_eq!(slope, [f64::INFINITY, 0., 0., 0., f64::INFINITY, f64::INFINITY]);
+        }
         let lost = f64s(device, &[f64::NAN], 1);
         for y in [lost.softshrink(0.5), lost.hardshrink(0.5)] {
             assert!(values::<f64>(&y.unwrap())[0].is_nan());

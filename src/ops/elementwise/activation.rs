@@ -270,7 +270,11 @@ impl Proxy {
             if lambda < 0.0 || !lambda.is_finite() {
                 return argument(call, "lambda", lambda, "0 or more, and finite");
             }
-            in_single(self, |x| x.sub(&x.clamp(-lambda, lambda)?))
+            in_single(self, |x| {
+                // Chosen, since the slope 1 of one part and -1 of another make NaN of an infinite gradient.
+                let near = no_grad(|| x.clamp(-lambda, lambda))?;
+                x.sub(&near)?.ext_masked_fill(&near.eq(x)?, 0.0)
+            })
         })
     }
 

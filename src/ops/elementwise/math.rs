@@ -181,7 +181,7 @@ impl Proxy {
             if end.dtype() != self.dtype() {
                 return Err(Error::dtype_mismatch(call, self.dtype(), end.dtype()));
             }
-            in_single(self, |x| {
+            let from = |x: &Proxy| {
                 let end = single(end)?;
                 let away = x.sub(&end)?;
                 // Of singles PyTorch has the weight, and what is left to 1, in f32.
@@ -191,6 +191,13 @@ impl Proxy {
                     true => x.sub(&away.affine(weight, 0.0)?),
                     false => end.add(&away.affine(1.0 - weight, 0.0)?),
                 }
+            };
+            let values = no_grad(|| in_single(self, from))?;
+            // By one product each: a difference of two is NaN for an infinite gradient.
+            values.with_gradient(call, [self, end], false, move |grad, _, needs| {
+                let of_self = if needs[0] { Some(grad.affine(1.0 - weight, 0.0)?) } else { None };
+                let of_end = if needs[1] { Some(grad.affine(weight, 0.0)?) } else { None };
+                Ok([of_self, of_end, None])
             })
         })
     }
