@@ -1,6 +1,7 @@
 //! Losses: a scalar from predictions and targets, and nothing else left with their owner.
 
 use crate::base::call::Call;
+use crate::ops::call::compose::{in_single, single};
 use crate::{DType, Error, Result, Tensor};
 
 /// The mean over rows of `-log softmax(logits)[label]`: `[rows, classes]` and `[rows]` to a scalar.
@@ -53,24 +54,30 @@ pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Res
 }
 
 /// The mean of `d^2 / 2` where the difference is at most `delta`, which may be infinite, else of
-/// `delta (|d| - delta / 2)`.
+/// `delta (|d| - delta / 2)`. Of halves computed in f32 and rounded once.
 ///
 /// # Errors
 /// [`Error::Argument`] for a `delta` that is negative or NaN; as [`Tensor::sub`].
 #[track_caller]
 pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
-    predictions.compose("huber", || {
-        let difference = predictions.sub(targets)?;
-        // Nothing is further; and an infinite slope that is not taken would be NaN in the gradient.
-        let largest = if difference.dtype() == DType::F64 { f64::MAX } else { f32::MAX.into() };
-        if delta > largest {
-            return difference.sqr()?.affine(0.5, 0.0)?.mean_all();
+    let call = Call::here("huber");
+    predictions.compose(call.op, || {
+        if targets.dtype() != predictions.dtype() {
+            return Err(Error::dtype_mismatch(call, predictions.dtype(), targets.dtype()));
         }
-        let size = difference.abs()?;
-        let near = size.le(&size.full_like(delta)?)?;
-        // Of what is near alone: the gradient of the square of an infinity is NaN, also where it is not taken.
-        let square = difference.clamp(-delta, delta)?.sqr()?.affine(0.5, 0.0)?;
-        // In this order: `delta^2` may be beyond the numbers, and a difference of two infinities would be NaN.
-        near.where_cond(&square, &size.affine(1.0, -0.5 * delta)?.affine(delta, 0.0)?)?.mean_all()
+        in_single(predictions, |predictions| {
+            let difference = predictions.sub(&single(targets)?)?;
+            // Nothing is further; and an infinite slope that is not taken would be NaN in the gradient.
+            let largest = if difference.dtype() == DType::F64 { f64::MAX } else { f32::MAX.into() };
+            if delta > largest {
+                return difference.sqr()?.affine(0.5, 0.0)?.mean_all();
+            }
+            let size = difference.abs()?;
+            let near = size.le(&size.full_like(delta)?)?;
+            // Of what is near alone: the gradient of the square of an infinity is NaN, also where it is not taken.
+            let square = difference.clamp(-delta, delta)?.sqr()?.affine(0.5, 0.0)?;
+            // In this order: `delta^2` may be beyond the numbers, and a difference of two infinities would be NaN.
+            near.where_cond(&square, &size.affine(1.0, -0.5 * delta)?.affine(delta, 0.0)?)?.mean_all()
+        })
     })
 }

@@ -183,6 +183,36 @@ fn losses_are_sound_for_large_logits() {
     });
 }
 
+/// Broken by: steps that are rounded each.
+#[test]
+fn gates_and_losses_of_halves_are_rounded_once() {
+    each(|device| {
+        let all: Vec<f64> = (0..80).map(|i| f64::from(i) / 7. - 4.).collect();
+        for dtype in [DType::F16, DType::BF16, DType::F8E4M3] {
+            let halves = f64s(device, &all, (40, 2)).to_dtype(dtype).unwrap();
+            let single = halves.to_dtype(DType::F32).unwrap();
+            let both = |f: &dyn Fn(&Tensor) -> Result<Tensor>| {
+                let all = [f(&halves).unwrap(), f(&single).unwrap().to_dtype(dtype).unwrap()];
+                all.map(|x| {
+                    assert_eq!(x.dtype(), dtype);
+                    values::<f32>(&x.to_dtype(DType::F32).unwrap())
+                })
+            };
+            let [found, want] = both(&|x| x.swiglu());
+            assert_eq!(found, want, "swiglu of {dtype}");
+            for row in 0..40 {
+                let [found, want] = both(&|x| {
+                    let (predictions, targets) = (x.get(row)?, x.get(39 - row)?);
+                    nn::loss::huber(&predictions, &targets, 1.5)
+                });
+                assert_eq!(found, want, "huber of {dtype}, row {row}");
+            }
+            let mixed = nn::loss::huber(&halves, &single, 1.);
+            assert!(matches!(error(mixed), Error::DTypeMismatch { op: "huber", .. }));
+        }
+    });
+}
+
 #[test]
 fn products_match_loops() {
     fn body<T: Native>(device: &Device) {

@@ -225,7 +225,8 @@ impl Proxy {
             if !size.is_multiple_of(2) {
                 return wrong_shape(op, self, "an even size of the last axis");
             }
-            self.narrow(D::Minus1, 0, size / 2)?.silu()?.mul(&self.narrow(D::Minus1, size / 2, size / 2)?)
+            let half = size / 2;
+            in_single(self, |x| x.narrow(D::Minus1, 0, half)?.silu()?.mul(&x.narrow(D::Minus1, half, half)?))
         })
     }
 
