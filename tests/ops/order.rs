@@ -94,6 +94,34 @@ fn middles_and_quantiles_are_those_of_the_sorted_lane() {
         assert!(values::<f64>(&x.quantile(0.9, 1).unwrap())[1].is_nan());
         let ends = f64s(device, &[f64::INFINITY, f64::INFINITY, 0.], 3);
         assert_eq!(values::<f64>(&ends.quantile(0.75, 0).unwrap()), [f64::INFINITY]);
+        let ends = f64s(device, &[f64::MAX, f64::MIN, f64::NEG_INFINITY, 1.], (2, 2));
+        assert_eq!(values::<f64>(&ends.quantile(0.5, 1).unwrap()), [0., f64::NEG_INFINITY]);
+    });
+}
+
+/// Broken by: a sum of two rounded shares, which between equal numbers is another one; and shares that are halves.
+#[test]
+fn quantiles_are_those_of_pytorch_to_the_last_bit() {
+    each(|device| {
+        let low: Vec<f32> = (1..200).map(|i| i as f32 / 7.).collect();
+        let high: Vec<f32> = low.iter().map(|x| x * 1.3).collect();
+        let [x, y] = [&low, &high].map(|all| Tensor::from_slice(all, 199, device).unwrap());
+        let pairs = Tensor::stack(&[&y, &x], 0).unwrap();
+        for part in [0.1, 0.3, 0.45, 0.7, 0.9f64] {
+            let weight = part as f32;
+            let near = |(&low, &high): (&f32, &f32)| match weight < 0.5 {
+                true => low + weight * (high - low),
+                false => high - (high - low) * (1. - weight),
+            };
+            let want: Vec<f32> = low.iter().zip(&high).map(near).collect();
+            assert_eq!(values::<f32>(&pairs.quantile(part, 0).unwrap()), want, "{part}");
+            for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+                let one = x.to_dtype(dtype).unwrap();
+                let same = Tensor::stack(&[&one, &one], 0).unwrap().quantile(part, 0).unwrap();
+                let [found, want] = [same, one].map(|x| values::<f64>(&x.to_dtype(DType::F64).unwrap()));
+                assert_eq!(found, want, "{dtype}, {part}");
+            }
+        }
     });
 }
 

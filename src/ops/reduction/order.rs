@@ -3,6 +3,7 @@
 //! Which element goes where is found on the host; the elements are then picked on their device, so that the gradient is
 //! that of `gather`. NaN counts as the largest; equal elements keep their order.
 
+use crate::array::autograd::no_grad;
 use crate::base::{
     call::Call,
     dtype::{DType, WithDType, with_bits, with_type},
@@ -14,7 +15,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, number, number_like, wrong_shape},
+        compose::{argument, composite, in_single, number, number_like, single, wrong_shape},
         exec::both_or_none,
     },
     create::values::of_values,
@@ -138,6 +139,17 @@ fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: b
     Ok((values, ids))
 }
 
+/// Between two neighbours: as `lerp`, which is exact between equal ones. Where their difference is infinite or NaN it
+/// is a sum of shares, which there may be all the same.
+fn between(low: &Proxy, high: &Proxy, part: f64) -> Result<Proxy> {
+    in_single(low, |low| {
+        let high = single(high)?;
+        let shares = low.affine(1.0 - part, 0.0)?.add(&high.affine(part, 0.0)?)?;
+        let near = no_grad(|| high.sub(low)?.ext_is_finite())?;
+        near.where_cond(&low.ext_lerp(&high, part)?, &shares)
+    })
+}
+
 /// # Order: sorting, ranks, what occurs
 impl Proxy {
     #[track_caller]
@@ -212,7 +224,7 @@ impl Proxy {
             if part == 0.0 {
                 return at(low);
             }
-            at(low)?.affine(1.0 - part, 0.0)?.add(&at(low + 1)?.affine(part, 0.0)?)
+            between(&at(low)?, &at(low + 1)?, part)
         })
     }
 
