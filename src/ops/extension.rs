@@ -368,6 +368,21 @@ extension! {
     /// As [`Proxy::cumsum`].
     fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> = ext_cumprod;
 
+    /// `log(sum(e^x))` of each element and all before it along an axis, without overflow. Floats, added in f64; one
+    /// pass, with a gradient, which is 0 where an element is minus infinity.
+    ///
+    /// # Errors
+    /// As [`Proxy::cumsum`]; [`Error::UnsupportedDType`] for integers.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let x = Tensor::new(&[1000f32, 1000., -1000.], &Device::Cpu)?;
+    /// let more = 1000. + 2f32.ln();
+    /// assert_eq!(x.logcumsumexp(0)?.to_vec1::<f32>()?, [1000., more, more]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    fn logcumsumexp<A: Dim>(&self, dim: A) -> Result<Proxy> = ext_logcumsumexp;
+
     /// The largest of each element and all before it along an axis, and the index of the first such one there, as u32;
     /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
     ///

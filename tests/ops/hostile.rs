@@ -239,6 +239,7 @@ const CALLS: &[Call] = calls! {
     |g| g.x.all(g.a);
     |g| g.x.prod_all();
     |g| g.x.cumprod(g.a);
+    |g| g.x.logcumsumexp(g.a);
     |g| g.x.cummax(g.a).map(|(largest, _)| largest);
     |g| g.x.sort_last_dim(g.a > 0).map(|(sorted, _)| sorted);
     |g| g.x.unique();

@@ -1,10 +1,10 @@
 //! Running products and extremes, and rows made even, against naive loops; gradients by central differences.
 
-use ndgc::{D, DType, Device, Error, Tensor, TensorExt};
+use ndgc::{D, DType, Device, Error, Tensor, TensorExt, Var};
 
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::{Host, Native, indices};
-use crate::ops::support::{Operand, alone, assert_same, each, error, forms, put, shapes, values};
+use crate::ops::support::{Operand, alone, assert_same, each, error, f64s, forms, put, shapes, values};
 
 /// What `f` makes of each element and what it made of the one before it, along an axis.
 fn running<T: Native, A: Copy>(
@@ -77,6 +77,47 @@ fn running_products_and_extremes_are_those_of_all_before() {
         assert!(matches!(error(x.cumprod(2)), Error::DimOutOfRange { op: "cumprod", .. }));
         assert!(matches!(error(x.cummin(2)), Error::DimOutOfRange { op: "cummin", .. }));
         assert!(matches!(error(x.sum_all().unwrap().cumsum(0)), Error::DimOutOfRange { op: "cumsum", .. }));
+    });
+}
+
+/// Broken by: one shift for a whole line, below which a number is lost; and differences of infinities.
+#[test]
+fn running_logs_of_sums_hold_for_numbers_of_any_size() {
+    each(|device| {
+        let low = f64::NEG_INFINITY;
+        let (high, more) = (f64::INFINITY, 1000. + 2f64.ln());
+        let rows = [low, low, 0., -2000., 1000., 1000., -1000., -5000., low, high, high, 1., low, f64::NAN, 1., high];
+        let want =
+            [low, low, 0., 0., 1000., more, more, more, low, high, high, high, low, f64::NAN, f64::NAN, f64::NAN];
+        let x = Var::from_tensor(&f64s(device, &rows, (4, 4))).unwrap();
+        let y = x.logcumsumexp(1).unwrap();
+        for (found, want) in values::<f64>(&y).into_iter().zip(want) {
+            assert!(
+                found == want || (found - want).abs() < 1e-12 || found.is_nan() && want.is_nan(),
+                "{found}, {want}"
+            );
+        }
+        let weights = f64s(device, &[1., -2., 3., -4.], 4);
+        let loss = y.narrow(0, 0, 2).unwrap().broadcast_mul(&weights).unwrap().sum_all().unwrap();
+        let slopes = values::<f64>(loss.backward().unwrap().get(&x).unwrap());
+        // The first row of the weights of what is there, the second one of halves of what came later.
+        for (found, want) in slopes.into_iter().zip([0., 0., -1., 0., 1. - 1.5, -1.5, 0., 0.]) {
+            assert!((found - want).abs() < 1e-9, "{found}, not {want}");
+        }
+        let long = Tensor::zeros((2, 1000), DType::F32, device).unwrap().logcumsumexp(1).unwrap();
+        for (i, found) in values::<f32>(&long).into_iter().enumerate() {
+            let want = ((i % 1000 + 1) as f32).ln();
+            assert!((found - want).abs() <= want * 1e-6, "{found}, not {want}");
+        }
+        for dtype in [DType::F16, DType::BF16, DType::F8E4M3] {
+            let x = put(&Host::<f32>::tame(&[4, 6], 3), device).to_dtype(dtype).unwrap();
+            let single = x.to_dtype(DType::F32).unwrap().logcumsumexp(0).unwrap().to_dtype(dtype).unwrap();
+            let found = [x.logcumsumexp(0).unwrap(), single].map(|y| values::<f32>(&y.to_dtype(DType::F32).unwrap()));
+            assert_eq!(found[0], found[1], "{dtype}");
+        }
+        let ids = Tensor::new([1i64, 2], device).unwrap();
+        assert!(matches!(error(ids.logcumsumexp(0)), Error::UnsupportedDType { op: "logcumsumexp", .. }));
+        assert!(matches!(error(x.logcumsumexp(2)), Error::DimOutOfRange { op: "logcumsumexp", .. }));
     });
 }
 
@@ -176,6 +217,7 @@ pub(crate) fn gradients() -> Vec<Case> {
     vec![
         case("cumsum", vec![spread(&[2, 5, 3])], |x| x[0].cumsum(1)?.sqr()),
         case("cumprod", vec![spread(&[2, 5, 3])], |x| x[0].cumprod(1)),
+        case("logcumsumexp", vec![spread(&[2, 5, 3])], |x| x[0].logcumsumexp(1)?.sqr()),
         case("cumprod", vec![with_zeros(&[3, 7])], |x| x[0].cumprod(D::Minus1)),
         case("cummax", vec![spread(&[2, 5, 3])], |x| x[0].cummax(1)?.0.sqr()),
         case("cummin", vec![spread(&[2, 5, 3])], |x| x[0].cummin(2)?.0.sqr()),

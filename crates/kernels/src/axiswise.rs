@@ -13,13 +13,15 @@ pub enum ScanOp {
     Prod,
     Max,
     Min,
+    /// `log` of the sum of `e^x`, without overflow; floats.
+    LogSumExp,
 }
 
 kernels! {
 /// A kernel along an axis. Unless it says otherwise: what is written is contiguous and has the shape of the sources.
 pub enum Axiswise {
     /// `dst = ` of each element and all before it on `axis` (behind it, if `reverse`), and in `ids` (u32) where on the
-    /// axis the first extreme lies. Floats are added and multiplied in f64; integers wrap; NaN is the extreme.
+    /// axis the first extreme lies. Of floats all but extremes is computed in f64; integers wrap; NaN is the extreme.
     Scan "scan", { op: ScanOp, axis: usize, reverse: bool } (src: Read, dst: Write) (ids: Write);
     /// The gradient of running products from `src` and `grad`: also where elements are 0. Floats.
     ProdGrad "prod_grad", { axis: usize } (src: Read, grad: Read, dst: Write);

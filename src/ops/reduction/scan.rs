@@ -1,4 +1,4 @@
-//! Running sums, products and extremes along an axis, in one pass.
+//! Running sums, products, extremes and logarithms of sums along an axis, in one pass.
 
 use crate::array::autograd::Saved;
 use crate::base::{
@@ -15,6 +15,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
+        compose::{composite, in_single, single},
         exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
@@ -43,6 +44,42 @@ fn products_grad(call: Call, x: &Proxy, grad: &Proxy, axis: usize) -> Result<Pro
         let kernel = Axiswise::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
         launch(device(&a), &Kernel::Axiswise(kernel))?;
         adopt(call, context, out, x, None)
+    })
+}
+
+/// The logarithm of the sum of `e^x` of each element and all before it, or all behind it.
+fn log_sums(call: Call, x: &Proxy, dim: impl Dim, reverse: bool) -> Result<Proxy> {
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
+        let [a] = pins.arrays();
+        check::float(call, a.dtype)?;
+        let axis = call.axis(dim, a.layout.shape())?;
+        let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let (op, src, dst) = (ScanOp::LogSumExp, view(&a), out.view());
+        launch(device(&a), &Kernel::Axiswise(Axiswise::Scan { op, src, dst, ids: None, axis, reverse }))?;
+        let node = record(&[&a], || {
+            let saved = Saved::of(call, &a);
+            move |grad: &Proxy, _: [bool; 3]| Ok(one(log_sums_grad(call, &saved.get()?, grad, axis, reverse)?))
+        });
+        adopt(call, context, out, x, node)
+    })
+}
+
+/// The sum of `grad e^(x - y)` over all results `y` that an element is in, by logarithms: a factor may be no number
+/// where the product is one.
+fn log_sums_grad(call: Call, x: &Proxy, grad: &Proxy, axis: usize, reverse: bool) -> Result<Proxy> {
+    composite(call, grad, &mut || {
+        in_single(grad, |grad| {
+            let x = single(x)?;
+            let sizes = grad.abs()?.log()?.sub(&log_sums(call, &x, axis, reverse)?)?;
+            // What is above 0 and what is below it each by itself: a number below 0 has no logarithm.
+            let part = |others: Proxy| {
+                let sizes = sizes.ext_masked_fill(&others, f64::NEG_INFINITY)?;
+                log_sums(call, &sizes, axis, !reverse)?.add(&x)?.exp()
+            };
+            let slope = part(grad.le(0.0)?)?.sub(&part(grad.ge(0.0)?)?)?;
+            slope.ext_masked_fill(&x.eq(f64::NEG_INFINITY)?, 0.0)
+        })
     })
 }
 
@@ -113,6 +150,11 @@ impl Proxy {
             });
             adopt(call, context, out, self, node)
         })
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_logcumsumexp<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        log_sums(Call::here("logcumsumexp"), self, dim, false)
     }
 
     #[track_caller]

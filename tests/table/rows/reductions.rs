@@ -42,6 +42,7 @@ rows! { REDUCTIONS, "Reductions and scans";
     norm_dim |x| x.a.norm_dim(2., D::Minus1);
     log_sum_exp |x| x.a.log_sum_exp(D::Minus1);
     cumsum |x| x.a.cumsum(D::Minus1);
+    logcumsumexp |x| x.a.logcumsumexp(D::Minus1);
     cumprod |x| x.a.cumprod(D::Minus1);
     cummax |x| x.a.cummax(D::Minus1);
     cummin |x| x.a.cummin(D::Minus1);

@@ -6,6 +6,7 @@ use crate::base::{error::Result, heap};
 use crate::cpu::{
     number::{Float, Number},
     operand::{In, Out},
+    special::log_add_exp,
     strided::StridedIter,
 };
 
@@ -68,6 +69,9 @@ pub(super) fn scan<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, axis:
         ScanOp::Prod => scan_by(src, dst, way, T::ONE, T::mul, |product| product),
         ScanOp::Max => scan_by(src, dst, way, T::LOWEST, T::max_or_nan, |best| best),
         ScanOp::Min => scan_by(src, dst, way, T::HIGHEST, T::min_or_nan, |best| best),
+        ScanOp::LogSumExp => {
+            scan_by(src, dst, way, f64::NEG_INFINITY, |sum, x| log_add_exp(sum, x.to_f64()), T::from_f64);
+        }
     }
 }
 

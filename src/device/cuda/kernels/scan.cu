@@ -1,7 +1,7 @@
-// Running sums, products and extremes along an axis, and the gradient of products.
+// Running sums, products, extremes and logarithms of sums along an axis, and the gradient of products.
 //
 // A block takes a line, THREADS elements at a time: each tile is scanned in shared memory, and what it ends with is
-// carried to the next one. Floats are added and multiplied in f64.
+// carried to the next one. Of floats all but extremes is computed in f64.
 
 #if IS_FLOAT
 typedef f64 Kept;
@@ -9,7 +9,15 @@ typedef f64 Kept;
 typedef T Kept;
 #endif
 
-enum { SUM, PROD, MAX, MIN };
+enum { SUM, PROD, MAX, MIN, LOG_SUM_EXP };
+
+#if IS_FLOAT
+// Equal ones may be infinite, and have no difference then.
+__device__ __noinline__ f64 log_add_exp(f64 x, f64 y) {
+    f64 apart = x == y ? 0 : x - y;
+    return (x > y ? x : y) + log1p(exp_(-abs_(apart)));
+}
+#endif
 
 // An element with its place on the line.
 struct Best {
@@ -26,6 +34,9 @@ __device__ inline bool beats(u32 op, Kept x, Kept best) {
 __device__ inline Best join(u32 op, Best first, Best second) {
     if (op == SUM) return Best{plus(first.value, second.value), 0};
     if (op == PROD) return Best{times(first.value, second.value), 0};
+#if IS_FLOAT
+    if (op == LOG_SUM_EXP) return Best{log_add_exp(first.value, second.value), 0};
+#endif
     return beats(op, second.value, first.value) ? second : first;
 }
 
