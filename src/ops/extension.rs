@@ -307,6 +307,26 @@ extension! {
     /// As [`TensorExt::sort`].
     fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> = ext_argsort;
 
+    /// For each value the index (u32) before which it would be put, so that the last axis stays in ascending order:
+    /// before those that are equal, or behind them, if `right`. As many as `values`, which has the same leading axes,
+    /// or any shape if this is a vector; NaN counts as the largest. PyTorch's `bucketize` is this of the boundaries. Of
+    /// an axis that is not in order any index. Any dtype; no gradient; the result belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] for other leading axes; [`Error::Shape`] for no axis; [`Error::DTypeMismatch`],
+    /// [`Error::DeviceMismatch`]; as [`TensorExt::sort`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let bounds = Tensor::new(&[1f32, 3., 3., 5.], &Device::Cpu)?;
+    /// let x = Tensor::new(&[[0f32, 3.], [4., 9.]], &Device::Cpu)?;
+    /// assert_eq!(bounds.searchsorted(&x, false)?.to_vec2::<u32>()?, [[0, 1], [3, 4]]);
+    /// assert_eq!(bounds.searchsorted(&x, true)?.to_vec2::<u32>()?, [[0, 3], [3, 4]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[doc(alias("bucketize", "digitize"))]
+    fn searchsorted(&self, values: &Proxy, right: bool) -> Result<Proxy> = ext_searchsorted;
+
     /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
     /// dtype; the values have a gradient.
     ///

@@ -176,9 +176,9 @@ fn reductions(c: &Shared) {
         x.sum(1); x.sum_keepdim((0, 1)); x.sum_all(); x.mean(0); x.mean_all(); x.max(1); x.max_keepdim(0); x.min(1);
         x.argmax(1); x.argmin_keepdim(1); x.cumsum(1); x.cumprod(1); x.var(1); x.var_keepdim(0); x.std(1); x.prod(1);
         x.prod_keepdim((0, 1)); x.prod_all(); x.any(1); x.any_all(); x.all(1); x.all_all(); x.norm(); x.norm_dim(2., 1);
-        x.norm_dim(3., 0); x.log_sum_exp(1); x.logcumsumexp(0); x.argsort(1, false); x.median(1); x.quantile(0.3, 1); x.unique(); x.nonzero();
-        x.bincount(3); x.histc(3, 0., 2.); x.softmax(0); x.softmax(1); x.log_softmax(1); x.multinomial(2, true);
-        x.multinomial(2, false);
+        x.norm_dim(3., 0); x.log_sum_exp(1); x.logcumsumexp(0); x.argsort(1, false); x.median(1); x.quantile(0.3, 1);
+        x.searchsorted(y, true); x.unique(); x.nonzero(); x.bincount(3); x.histc(3, 0., 2.); x.softmax(0); x.softmax(1);
+        x.log_softmax(1); x.multinomial(2, true); x.multinomial(2, false);
     }
     calls! { c:
         x.sort(1, true); x.topk(2, 1); x.cummax(1); x.cummin(0); x.var_mean(1); x.sort_last_dim(true);

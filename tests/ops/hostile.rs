@@ -134,6 +134,7 @@ const CALLS: &[Call] = calls! {
     |g| g.x.min_all();
     |g| g.x.argsort(g.a, true);
     |g| g.x.sort(g.a, false).map(|(sorted, _)| sorted);
+    |g| g.x.searchsorted(&g.y, g.a > 0);
     |g| g.x.topk(size(g.b), g.a).map(|(top, _)| top);
     |g| g.x.median(g.a);
     |g| g.x.quantile(g.b as f64, g.a);

@@ -147,6 +147,38 @@ fn unique_elements_nonzero_places_and_counts() {
     });
 }
 
+#[test]
+fn values_are_placed_in_a_sorted_axis() {
+    each(|device| {
+        let sorted = f64s(device, &[-1., 0., 0., 2., f64::NAN, 5., 6., 7., 7., 8.], (2, 5));
+        let x = f64s(device, &[-0., f64::NAN, -9., 7., 6.5, 99.], (2, 3));
+        let places = |right| values::<u32>(&sorted.searchsorted(&x, right).unwrap());
+        assert_eq!(places(false), [1, 4, 0, 2, 2, 5]);
+        assert_eq!(places(true), [3, 5, 0, 4, 2, 5]);
+        // In one vector anything is looked for, also a scalar; by columns, backwards and broadcast as well.
+        let vector = sorted.get(1).unwrap();
+        let found = vector.searchsorted(&x.t().unwrap(), true).unwrap();
+        assert_eq!((found.dims(), values::<u32>(&found)), (&[3, 2][..], vec![0, 4, 5, 2, 0, 5]));
+        let one = vector.searchsorted(&x.get(1).unwrap().get(0).unwrap(), false).unwrap();
+        assert_eq!((one.rank(), values::<u32>(&one)), (0, vec![2]));
+        let same = vector.broadcast_as((2, 5)).unwrap();
+        assert_eq!(values::<u32>(&same.searchsorted(&x, false).unwrap()), [0, 5, 0, 2, 2, 5]);
+        // By numbers that f64 does not tell apart.
+        let large = Tensor::new([i64::MIN, i64::MAX - 1, i64::MAX], device).unwrap();
+        assert_eq!(values::<u32>(&large.searchsorted(&large, true).unwrap()), [1, 2, 3]);
+        let none = Tensor::zeros((2, 0), DType::F64, device).unwrap();
+        assert_eq!(values::<u32>(&none.searchsorted(&x, true).unwrap()), [0; 6]);
+        assert_eq!(sorted.searchsorted(&none, true).unwrap().dims(), [2, 0]);
+
+        let deep = x.unsqueeze(0).unwrap();
+        assert!(matches!(error(sorted.searchsorted(&deep, false)), Error::ShapeMismatch { op: "searchsorted", .. }));
+        let scalar = Tensor::new(2f64, device).unwrap();
+        assert!(matches!(error(sorted.searchsorted(&scalar, false)), Error::ShapeMismatch { op: "searchsorted", .. }));
+        assert!(matches!(error(scalar.searchsorted(&x, false)), Error::Shape { op: "searchsorted", .. }));
+        assert!(matches!(error(large.searchsorted(&x, false)), Error::DTypeMismatch { op: "searchsorted", .. }));
+    });
+}
+
 /// Where `docs/djl.md` names several methods for one of DJL's.
 #[test]
 fn what_takes_several_methods_here_gives_what_djl_gives() {

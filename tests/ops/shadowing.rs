@@ -32,7 +32,7 @@ users_methods! {
     var_mean is_finite is_inf is_nan logical_and logical_not logical_or logical_xor masked_fill masked_select clamp_max
     clamp_min lerp movedim split split_sizes tile pad diag diagonal trace tril triu cdist cross kron outer cummax cummin
     cumprod one_hot repeat_interleave isnan isinf swap_dims unbind scatter_reduce take_along_dim gather_add nan_to_num
-    logsumexp logcumsumexp log_sum allclose cpu to_cpu item shape_str sum_dim index_put
+    logsumexp logcumsumexp searchsorted log_sum allclose cpu to_cpu item shape_str sum_dim index_put
 }
 
 /// As it stands in programs for candle: other arguments and other results than ours.

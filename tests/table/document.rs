@@ -71,6 +71,7 @@ const REASONS: [(&str, &[&str]); 6] = [
             "argsort",
             "sort_last_dim",
             "arg_sort_last_dim",
+            "searchsorted",
             "topk",
             "median",
             "quantile",

@@ -139,6 +139,43 @@ fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: b
     Ok((values, ids))
 }
 
+/// How many of the sorted elements of its lane are less than each value, or not more, if `right`.
+fn placed(call: Call, sorted: &Proxy, values: &Proxy, right: bool) -> Result<Proxy> {
+    // Of views that nobody else has: another thread may exchange the arrays.
+    let (sorted, values) = (sorted.aside()?, values.aside()?);
+    let (device, other) = (sorted.device(), values.device());
+    if device != other {
+        return Err(Error::device_mismatch(call, device, other));
+    }
+    if sorted.dtype() != values.dtype() {
+        return Err(Error::dtype_mismatch(call, sorted.dtype(), values.dtype()));
+    }
+    let (shape, of_values) = (*sorted.shape(), *values.shape());
+    let Some((&size, lanes)) = shape.dims().split_last() else {
+        return wrong_shape(call, &sorted, "at least one axis");
+    };
+    let count = match of_values.dims().split_last() {
+        _ if lanes.is_empty() => of_values.elem_count(),
+        Some((&count, others)) if others == lanes => count,
+        _ => {
+            let hint = "all axes but the last one must be those of the sorted array, unless it has one alone";
+            return Err(Error::shapes(call, &shape, &of_values, hint));
+        }
+    };
+    if u32::try_from(size).is_err() {
+        return wrong_shape(call, &sorted, "at most 2^32 - 1 elements along the axis");
+    }
+    let (all, wanted) = (keys_of(call.op, &sorted)?, keys_of(call.op, &values)?);
+    let mut places: Vec<u32> = heap::room(call.op, wanted.len())?;
+    for (i, keys) in wanted.chunks(count.max(1)).enumerate() {
+        let lane = &all[i * size..][..size];
+        for &key in keys {
+            places.push(lane.partition_point(|&other| other < key || right && other == key) as u32);
+        }
+    }
+    Proxy::from_vec(places, of_values, device)
+}
+
 /// Between two neighbours: as `lerp`, which is exact between equal ones. Where their difference is infinite or NaN it
 /// is a sum of shares, which there may be all the same.
 fn between(low: &Proxy, high: &Proxy, part: f64) -> Result<Proxy> {
@@ -182,6 +219,12 @@ impl Proxy {
     pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
         let call = Call::here("arg_sort_last_dim");
         argsort(call, self, call.axis(D::Minus1, self.shape())?, !ascending)
+    }
+
+    #[track_caller]
+    pub(crate) fn ext_searchsorted(&self, values: &Proxy, right: bool) -> Result<Proxy> {
+        let call = Call::here("searchsorted");
+        composite(call, self, &mut || placed(call, self, values, right))
     }
 
     #[track_caller]

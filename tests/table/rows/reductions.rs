@@ -54,6 +54,7 @@ rows! { ORDER, "Order and counting";
     argsort |x| x.a.argsort(D::Minus1, true);
     sort_last_dim |x| x.a.sort_last_dim(true);
     arg_sort_last_dim |x| x.a.arg_sort_last_dim(true);
+    searchsorted |x| x.a.searchsorted(&x.b, false);
     topk |x| x.a.topk(2, D::Minus1);
     median |x| x.a.median(D::Minus1);
     quantile |x| x.a.quantile(0.3, D::Minus1);
