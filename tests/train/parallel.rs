@@ -27,6 +27,8 @@ enum Fault {
     Rank,
     /// An error before the first step.
     Epoch,
+    /// An error, or at 1 a panic, behind the last step.
+    EpochEnd,
 }
 
 /// `x w + b` of two columns, trained by descent with momentum on squared errors.
@@ -143,6 +145,15 @@ impl ParallelModel for Toy {
     fn begin_epoch(&mut self) -> Result<()> {
         let fault = *self.fault.lock().unwrap();
         if matches!(fault, Some((_, Fault::Epoch))) { Err(Error::msg("an epoch of no luck")) } else { Ok(()) }
+    }
+
+    fn end_epoch(&mut self) -> Result<()> {
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Some((0, Fault::EpochEnd)) => Err(Error::msg("an end of no luck")),
+            Some((_, Fault::EpochEnd)) => panic!("an end of no luck"),
+            _ => Ok(()),
+        }
     }
 
     fn set_workspace_mode(&mut self, _mode: &()) -> Result<()> {
@@ -638,6 +649,38 @@ fn a_rank_that_cannot_begin_is_named_by_the_others() {
                 // The wrapper is still there.
                 let heard = hear.recv_timeout(Duration::from_secs(60)).unwrap();
                 assert!(heard.contains("rank 1 cannot go on: rank 0 failed: "), "{fault}: {heard}");
+                waits.join().unwrap();
+                drop(wrapper);
+            }
+        });
+    });
+}
+
+/// Broken by: a rank that fails behind its last step and says nothing, so that the others wait for it in the next pass.
+#[test]
+fn a_rank_whose_epoch_cannot_end_is_named_by_the_others() {
+    quietly(|| {
+        both(|| {
+            for (at, why) in [(0, "an end of no luck"), (1, "the training was broken off")] {
+                let mut group = ThreadCommunicator::group(2).unwrap();
+                let (other, own) = (group.remove(1), group.remove(0));
+                let (say, hear) = mpsc::channel();
+                let waits = thread::spawn(move || {
+                    let wrapper = ParallelWrapper::builder(Toy::new(0.)).communicator(Box::new(other));
+                    let mut wrapper = wrapper.build().unwrap();
+                    wrapper.fit(batches(24, 4)).unwrap();
+                    let error = wrapper.fit(batches(24, 4)).unwrap_err();
+                    say.send(error.to_string()).unwrap();
+                });
+                let toy = Toy::new(0.);
+                *toy.fault.lock().unwrap() = Some((at, Fault::EpochEnd));
+                let mut wrapper = ParallelWrapper::builder(toy).communicator(Box::new(own)).build().unwrap();
+                let fit = catch_unwind(AssertUnwindSafe(|| wrapper.fit(batches(24, 4))));
+                assert_eq!(fit.is_err(), at == 1);
+                assert!(!matches!(fit, Ok(Ok(()))), "{why}");
+                // The wrapper is still there.
+                let heard = hear.recv_timeout(Duration::from_secs(60)).unwrap();
+                assert!(heard.contains(&format!("rank 1 cannot go on: rank 0 failed: {why}")), "{heard}");
                 waits.join().unwrap();
                 drop(wrapper);
             }

@@ -360,8 +360,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// ```
     ///
     /// # Errors
-    /// The first error of the iterator or of a worker; [`Error::Invalid`] for a panic of a worker; [`Error::Forked`].
-    /// Of each but the last, other ranks are told by [`Communicator::abort`].
+    /// The first error of the iterator or of a worker, or of the model where an epoch begins or ends;
+    /// [`Error::Invalid`] for a panic of a worker; [`Error::Forked`]. Of each but the last, other ranks are told by
+    /// [`Communicator::abort`]: they end with an error that names this rank, in their next `fit` if an epoch ended.
     #[track_caller]
     pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
         called_here(self.fitted(batches))
@@ -371,15 +372,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         if self.process != process::id() {
             return Err(Error::forked("fit"));
         }
-        let begun = catch_unwind(AssertUnwindSafe(|| batches.reset().and_then(|()| self.begin())));
-        if !matches!(begun, Ok(Ok(_)))
-            && let Some(group) = &mut self.communicator
-        {
-            // No worker has it yet, and processes beside this one may wait for a step that does not come.
-            let why = if let Ok(Err(error)) = &begun { quietly(|| error.to_string()) } else { None };
-            quietly(|| group.abort(why.as_deref().unwrap_or(BROKEN_OFF)));
-        }
-        let breaker = begun.unwrap_or_else(|panic| resume_unwind(panic))?;
+        let breaker = self.told(|all| batches.reset().and_then(|()| all.begin()))?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches)));
         if fed.is_err() {
             self.shared.set_failed(true);
@@ -393,7 +386,20 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let ended = self.end();
         // A panic of the iterator is its user's.
         fed.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)?;
-        self.model().end_epoch()
+        self.told(|all| all.model().end_epoch())
+    }
+
+    /// Runs what no worker does, which have no communicator then. Where it fails, the processes beside this one are
+    /// told: they may wait for a step that does not come.
+    fn told<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let done = catch_unwind(AssertUnwindSafe(|| f(self)));
+        if !matches!(done, Ok(Ok(_)))
+            && let Some(group) = &mut self.communicator
+        {
+            let why = if let Ok(Err(error)) = &done { quietly(|| error.to_string()) } else { None };
+            quietly(|| group.abort(why.as_deref().unwrap_or(BROKEN_OFF)));
+        }
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The model: what [`ParallelWrapper::fit`] made of it. While a thread has it, a second call, or one of
