@@ -1,5 +1,7 @@
 //! Random numbers: one stream for a seed, wherever and in whatever parts it is drawn; its distribution; its bounds.
 
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+
 use ndgc::{DType, Device, Error, Generator, NdManager, Tensor};
 
 use crate::ops::support::{alone, check, devices, each, error, values};
@@ -97,6 +99,27 @@ fn the_common_stream_begins_anew_with_set_seed_and_is_one_for_all_devices() {
         assert_eq!(values::<f64>(&Tensor::randn(0f64, 1., 10, cpu).unwrap()), second);
         manager.close().unwrap();
         check(sim);
+    });
+}
+
+/// Also behind a function that panics.
+#[test]
+fn a_stream_takes_the_place_of_the_common_one_while_a_function_runs() {
+    each(|device| {
+        let draw = || doubles(&Tensor::rand(0f32, 1., 5, device).unwrap());
+        device.set_seed(3).unwrap();
+        let [first, second] = [draw(), draw()];
+        device.set_seed(3).unwrap();
+        let mut own = Generator::new(4);
+        let one = own.scope(|| Generator::new(5).scope(draw));
+        let other = own.scope(draw);
+        let panicked = catch_unwind(AssertUnwindSafe(|| own.scope::<()>(|| panic::resume_unwind(Box::new(())))));
+        assert!(panicked.is_err());
+        assert_eq!([draw(), draw()], [first, second], "the common one stayed");
+        let of = |seed: u64| doubles(&Generator::new(seed).uniform(0., 1., 5, DType::F32, device).unwrap());
+        assert_eq!((one, other), (of(5), of(4)));
+        let next = own.scope(draw);
+        assert_ne!(next, of(4), "it went on");
     });
 }
 

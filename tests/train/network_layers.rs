@@ -79,7 +79,7 @@ fn layers_of_rows_have_their_gradients_in_each_mode() {
         let batch = data(numbers(&[5, 4]), one_hot(&[5, 3]));
         let out: LayerConfig = OutputLayer::new(3, Loss::Mcxent).into();
         let input = InputType::feed_forward(4);
-        let stacks: [(&str, Vec<LayerConfig>); 8] = [
+        let stacks: [(&str, Vec<LayerConfig>); 9] = [
             ("dense", vec![dense(6), Dense::new(3).has_bias(false).into()]),
             ("batch normalisation", vec![dense(6), BatchNormalization::new().into()]),
             ("layer normalisation", vec![dense(6), LayerNormalization::new().into()]),
@@ -92,6 +92,16 @@ fn layers_of_rows_have_their_gradients_in_each_mode() {
                     dense(5),
                     Dense::new(4)
                         .with(LayerSettings::new().regularization(Regularization { l2: 0.3, ..Default::default() })),
+                ],
+            ),
+            (
+                // Broken by: other numbers where a module computes again, or in another call of one step.
+                "dropout of a module",
+                vec![
+                    dense(6),
+                    ModuleLayer::new("dropout", InputType::feed_forward(6), |_| Ok(Box::new(nn::Dropout::new(0.3))))
+                        .into(),
+                    dense(4),
                 ],
             ),
             (

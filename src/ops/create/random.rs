@@ -108,6 +108,23 @@ impl Generator {
         })
     }
 
+    /// Runs `f` with this stream in place of the common one: what `f` draws on this thread, by `rand`, dropout and the
+    /// like, comes from here, and the common stream stays where it is.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Generator, Tensor};
+    /// let x = Tensor::ones(100, DType::F32, &Device::Cpu)?;
+    /// let once = Generator::new(7).scope(|| x.dropout(0.5)?.to_vec1::<f32>())?;
+    /// let again = Generator::new(7).scope(|| x.dropout(0.5)?.to_vec1::<f32>())?;
+    /// assert_eq!(once, again); // the same were dropped
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn scope<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let (result, end) = replayed(self.clone(), f);
+        *self = end;
+        result
+    }
+
     /// A permutation of `0..n`, for shuffling.
     ///
     /// ```

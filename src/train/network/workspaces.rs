@@ -12,8 +12,7 @@ use ndgc::{
 use super::super::place::called_here;
 
 /// How a network uses workspaces. The results are the same in each mode: of sequences to the last bit, of graphs but
-/// for the order in which sums are rounded; not of a [`ModuleLayer`](super::ModuleLayer) that draws numbers or has
-/// running means.
+/// for the order in which sums are rounded; not of a [`ModuleLayer`](super::ModuleLayer) that has running means.
 ///
 /// | mode | time of a step | memory of a step |
 /// |---|---|---|

@@ -17,9 +17,9 @@ type Make = dyn Fn(VarBuilder<'static>) -> Result<Module> + Send + Sync;
 /// says, with random numbers of the common stream ([`Device::set_seed`]).
 ///
 /// Where layers compute again ([`WorkspaceMode::Separate`](crate::train::WorkspaceMode::Separate), and networks with a
-/// layer that has a way back of its own, as [`Lstm`](super::Lstm)), a module runs twice in a step: one that draws
-/// numbers, as [`Dropout`](ndgc::nn::Dropout), draws others on the way back, and running means move twice. Layers of
-/// their own do neither: [`DropoutLayer`](super::DropoutLayer), [`BatchNormalization`](super::BatchNormalization).
+/// layer that has a way back of its own, as [`Lstm`](super::Lstm)), a module runs twice in a step. What it draws in
+/// training, as [`Dropout`](ndgc::nn::Dropout) does, it draws of the layer's stream ([`Pass::random`]), the same both
+/// times; but running means move twice. Those of [`BatchNormalization`](super::BatchNormalization) do not.
 ///
 /// ```
 /// use ndgc::nn::{self, Module};
@@ -119,8 +119,10 @@ impl Layer for Instance {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let run = || self.module.forward_t(x, pass.is_training());
+        let y = if pass.is_training() { pass.random().scope(run) } else { run() }?;
         // Its last operation is not known, so the result is copied where it belongs.
-        pass.workspaces().leverage_to(ArrayType::Activations, &self.module.forward_t(x, pass.is_training())?)
+        pass.workspaces().leverage_to(ArrayType::Activations, &y)
     }
 
     fn instance(&self, dtype: DType, device: &Device) -> Result<Option<Arc<dyn Layer>>> {
