@@ -402,8 +402,8 @@ impl Network {
 
     /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but
     /// the outputs, which lie in one workspace. What a mask of the labels leaves out does not count, nor, without one,
-    /// the steps or examples that that of the features does: as in training. Ids of examples are handed on
-    /// ([`IEvaluation::eval_with_ids`]).
+    /// the steps or examples that that of the features does: as in training, where DL4J's looks at masks of labels
+    /// alone, and counts what pads series. Ids of examples are handed on ([`IEvaluation::eval_with_ids`]).
     ///
     /// ```
     /// use ndgc::train::{DataSet, Evaluation, InputType, ListDataSetIterator, Loss, LossLayer, NetworkConfig, Roc};
