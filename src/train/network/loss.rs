@@ -71,22 +71,7 @@ impl Loss {
     /// numbers that are no classes.
     #[track_caller]
     pub fn scores(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        z.compose("loss", || {
-            // Halves as singles: f16 has no 1e-10 and no 1 - 1e-5, by which formulas keep away from the logarithm of 0.
-            let single = upcast_half(z)?;
-            let (dtype, z) = (z.dtype(), &single);
-            let labels = self.labels_beside(labels, z)?;
-            let elements = match mask {
-                None => self.elements(z, activation, &labels)?,
-                Some(mask) => {
-                    let mask = mask_beside(mask, z)?;
-                    let (z, labels) = self.filled(z, activation, &labels, &mask)?;
-                    self.elements(&z, activation, &labels)?.broadcast_mul(&mask)?
-                }
-            };
-            let scores = if elements.rank() == 1 { elements } else { elements.flatten_from(1)?.sum(1)? };
-            scores.to_dtype(dtype)
-        })
+        z.compose("loss", || self.in_single(z, activation, labels, mask)?.to_dtype(z.dtype()))
     }
 
     /// The mean of [`Loss::scores`], which training follows. Of classes by number it is one operation.
@@ -99,7 +84,23 @@ impl Loss {
         if (self, activation) == (Loss::SparseMcxent, Activation::Softmax) && mask.is_none() && are_rows {
             return z.compose("loss", || z.cross_entropy(labels));
         }
-        mean_of(&self.scores(z, activation, labels, mask)?)
+        z.compose("loss", || mean_of(&self.in_single(z, activation, labels, mask)?)?.to_dtype(z.dtype()))
+    }
+
+    /// The scores of examples, of halves as singles: f16 has no 1e-10 and no 1 - 1e-5, by which formulas keep away from
+    /// the logarithm of 0.
+    fn in_single(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let z = &upcast_half(z)?;
+        let labels = self.labels_beside(labels, z)?;
+        let elements = match mask {
+            None => self.elements(z, activation, &labels)?,
+            Some(mask) => {
+                let mask = mask_beside(mask, z)?;
+                let (z, labels) = self.filled(z, activation, &labels, &mask)?;
+                self.elements(&z, activation, &labels)?.broadcast_mul(&mask)?
+            }
+        };
+        if elements.rank() == 1 { Ok(elements) } else { elements.flatten_from(1)?.sum(1) }
     }
 
     /// The labels with the axes of the outputs, if they fit: those that are classes have one number for each row.
