@@ -171,7 +171,7 @@ fn shapes(c: &Shared) {
 }
 
 fn reductions(c: &Shared) {
-    let Shared { x, .. } = c;
+    let Shared { x, y, .. } = c;
     results! { c:
         x.sum(1); x.sum_keepdim((0, 1)); x.sum_all(); x.mean(0); x.mean_all(); x.max(1); x.max_keepdim(0); x.min(1);
         x.argmax(1); x.argmin_keepdim(1); x.cumsum(1); x.cumprod(1); x.var(1); x.var_keepdim(0); x.std(1); x.prod(1);

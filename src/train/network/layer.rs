@@ -283,8 +283,8 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Has what is made next where [`Pass::save_for_backprop`] would put it, to be saved without a copy; none where that
-    /// saves nothing.
+    /// Has what is made next where [`Pass::save_for_backprop`] would put it, to be saved without a copy. None where
+    /// that saves nothing.
     pub(super) fn saved_place(&self) -> Result<Option<Entered>> {
         match self.training && !self.again && self.cache.is_some() {
             true => self.mgr.borrow(ArrayType::FfCache).map(Some),

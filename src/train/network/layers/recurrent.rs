@@ -19,8 +19,8 @@ type Step<'s, const N: usize> = dyn Fn(&Tensor, bool, [&Tensor; N]) -> Result<[T
 type States<const N: usize> = [List<Tensor>; N];
 
 /// Runs a recurrent layer over the steps of `x`, with states of `hidden` numbers, which begin as 0 or as the last pass
-/// left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its own, which
-/// has what steps wrote to what the input gave, `[t, n, gates * h]`.
+/// left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its own,
+/// which has what steps wrote to what the input gave, `[t, n, gates * h]`.
 fn run<const N: usize>(
     x: &Tensor,
     pass: &Pass<'_>,
