@@ -19,7 +19,7 @@ use crate::cpu::{
     number::Number,
     operand::{In, Out},
     strided::{self, StridedIter, sort_axes},
-    vector::{Loop, simd},
+    vector::{Loop, read_ahead, simd},
 };
 use crate::kernel::ReduceOp;
 
@@ -29,10 +29,10 @@ const CHAIN_MAX: usize = 512;
 const ROW_MAX: usize = 4096;
 /// Partial results of a row: several vectors, since one addition waits for the one before.
 const LANES: usize = 64;
-/// Elements from which on it matters where a row begins.
-const ROW_LONG: usize = 1024;
-/// Bytes of a line of the cache, and of the widest vectors.
+/// Bytes of a line of the cache.
 const LINE: usize = 64;
+/// Bytes that are asked for ahead.
+const AHEAD: usize = 4096;
 /// Partial results of what is left of a row, and of a short one.
 const FEW: usize = 4;
 /// Bytes of the destination that rows are added to at a time, so that they stay in the first cache.
@@ -337,7 +337,7 @@ impl<T: Number, F: Folding<T>> Loop for InLanes<'_, T, F> {
         let (narrow, rest) = rest.as_chunks::<FEW>();
         let mut few = [F::EMPTY; FEW];
         if !wide.is_empty() {
-            for part in wide_lanes::<T, F>(wide).as_chunks::<FEW>().0 {
+            for part in join_all::<T, F>([F::EMPTY; LANES], wide.as_chunks().0).as_chunks::<FEW>().0 {
                 join_lanes::<T, F, FEW>(&mut few, part);
             }
         }
@@ -352,34 +352,14 @@ impl<T: Number, F: Folding<T>> Loop for InLanes<'_, T, F> {
     }
 }
 
-/// The folds of a row in lanes, each of every `LANES`th element in their order. A long one that does not begin with a
-/// line of the cache, as vectors of the heap that are arrays now, is read from its first whole line on: a wide vector
-/// that lies in two lines is read twice.
-#[inline(always)]
-fn wide_lanes<T: Number, F: Folding<T>>(row: &[T]) -> [T; LANES] {
-    let ahead = if row.len() >= ROW_LONG { row.as_ptr().align_offset(LINE) } else { 0 };
-    if ahead == 0 || ahead >= LANES {
-        return join_all::<T, F>([F::EMPTY; LANES], row.as_chunks().0);
-    }
-    // Until the end, the first lane is that of the first element in a whole line.
-    let (head, lines) = row.split_at(ahead);
-    let (chunks, tail) = lines.as_chunks();
-    let mut lanes = [F::EMPTY; LANES];
-    for (lane, &x) in lanes[LANES - ahead..].iter_mut().zip(head) {
-        *lane = F::join(*lane, x);
-    }
-    lanes = join_all::<T, F>(lanes, chunks);
-    for (lane, &x) in lanes.iter_mut().zip(tail) {
-        *lane = F::join(*lane, x);
-    }
-    lanes.rotate_right(ahead);
-    lanes
-}
-
-/// Joins chunks to lanes. By value, so that they are registers.
+/// Joins chunks to lanes, each of every `LANES`th element in their order. By value, so that they are registers. What
+/// comes later is asked for ahead: what a processor foresees of a row ends with each page.
 #[inline(always)]
 fn join_all<T: Number, F: Folding<T>>(mut lanes: [T; LANES], chunks: &[[T; LANES]]) -> [T; LANES] {
     for chunk in chunks {
+        for line in chunk.chunks(LINE / size_of::<T>()) {
+            read_ahead(&line[0], AHEAD);
+        }
         join_lanes::<T, F, LANES>(&mut lanes, chunk);
     }
     lanes

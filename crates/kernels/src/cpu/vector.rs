@@ -56,6 +56,20 @@ fn find() -> u8 {
     found
 }
 
+/// Asks for the line of the cache that lies so many bytes behind an element, whether or not anything is there.
+#[inline(always)]
+pub(super) fn read_ahead<T>(element: &T, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it is a hint, which fails for no address and changes nothing but caches; each processor of this kind has
+    // SSE.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast::<i8>().wrapping_add(bytes));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (element, bytes);
+}
+
 /// What a loop over `len` elements uses. Apart from [`simd`], so that it is not given to the compiler with each loop.
 fn units(len: usize) -> u8 {
     if len < SIMD_MIN {
