@@ -37,7 +37,8 @@ pub struct MemoryStats {
     pub pinned: u64,
     /// The limit on `active`.
     pub limit: Option<u64>,
-    /// Of the host: the limit on what the process has resident ([`Device::set_physical_limit`]).
+    /// The limit on what the process has resident, or on what was taken from the device's driver
+    /// ([`Device::set_physical_limit`]).
     ///
     /// [`Device::set_physical_limit`]: crate::Device::set_physical_limit
     pub physical_limit: Option<u64>,

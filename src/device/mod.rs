@@ -496,14 +496,14 @@ impl Device {
         }
     }
 
-    /// The most bytes that the process may have resident when the host takes memory from the system, or none. Returns
-    /// the limit before. What is kept for reuse goes back before a request is refused; what programs allocate
-    /// themselves counts, and is not refused. Pages of files do not count: the system takes them back where it needs
-    /// them.
+    /// The most bytes that the process may have resident when the host takes memory from the system, or that a device's
+    /// pool may have from its driver, or none. Returns the limit before. What is kept for reuse goes back before a
+    /// request is refused; what programs allocate themselves, and kernels and libraries of a device, counts, and is not
+    /// refused. Pages of files do not count: the system takes them back where it needs them.
     ///
     /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; without that, what the control
-    /// group of the process may have, as in a container, if that is less than the machine has, and else none. Of a
-    /// CUDA device the variable is the most that the driver's pool may hold, since it was opened. 0 is no byte.
+    /// group of the process may have, as in a container, if that is less than the machine has, and else none. For CUDA
+    /// devices the variable alone. 0 is no byte.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Error, Tensor};
@@ -515,19 +515,34 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] of another device than the host; [`Error::Forked`].
+    /// [`Error::Forked`].
     #[track_caller]
     pub fn set_physical_limit(&self, bytes: Option<u64>) -> Result<Option<u64>> {
         let call = Call::here("set_physical_limit");
-        if !self.is_cpu() {
-            let (argument, value) = ("device", self.to_string());
-            let expected = "the host; NDGC_MAX_PHYSICAL_BYTES limits what a CUDA device takes";
-            return Err(Error::argument(call, argument, value, expected));
-        }
         if system::is_forked_child() {
             return Err(Error::forked(call));
         }
-        Ok(host::pool::set_physical_limit(bytes))
+        Ok(match self {
+            Device::Cpu => host::pool::set_physical_limit(bytes),
+            Device::Sim(sim) => sim.set_physical_limit(bytes),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.set_physical_limit(bytes),
+        })
+    }
+
+    /// What the process has resident, or what was taken from the device's driver, and the limit on it. None without a
+    /// limit, or where the system does not say.
+    pub(crate) fn physical(&self) -> Option<(u64, u64)> {
+        let (taken, most) = match self {
+            Device::Cpu => {
+                let most = host::pool::physical_limit()?;
+                return system::resident_bytes().map(|resident| (resident, most));
+            }
+            Device::Sim(sim) => sim.physical(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.physical(),
+        };
+        most.map(|most| (taken, most))
     }
 
     /// Gives the bytes kept for reuse back to the system. Returns how many.

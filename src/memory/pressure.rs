@@ -26,11 +26,7 @@ use crate::base::{
     system,
     units::Bytes,
 };
-use crate::device::{
-    Device,
-    host::{pool, spill as file},
-    spill,
-};
+use crate::device::{Device, host::spill as file, spill};
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes, OverBudget},
     census::{self, Within},
@@ -511,10 +507,10 @@ fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::bud
     }
 }
 
-/// What the process has resident and may have, if so many bytes would be more. Pages come in steps of at most 2 MiB.
+/// What the process has resident, or the device has from its driver, and may have, if so many bytes would be more. They
+/// come in steps of at most 2 MiB.
 fn over_physical_limit(device: &Device, bytes: u64) -> Option<(u64, u64)> {
-    let max = device.is_cpu().then(pool::physical_limit).flatten()?;
-    let resident = system::resident_bytes()?;
+    let (resident, max) = device.physical()?;
     (resident.saturating_add(bytes.max(2 << 20)) > max).then_some((resident, max))
 }
 

@@ -63,7 +63,7 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
         (OutOfMemoryClass::OverLimit, "over the limit of the device", of_host),
         (
             OutOfMemoryClass::OverPhysicalLimit { resident: 3 << 20, max: 4 << 20 },
-            "over the physical limit of the process, which has 3.00 MiB of 4.00 MiB resident",
+            "over the physical limit: 3.00 MiB of 4.00 MiB are taken",
             of_host,
         ),
         (

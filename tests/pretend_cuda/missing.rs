@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ndgc::{DType, Device, Tensor, probe_cuda};
+use ndgc::{DType, Device, OutOfMemoryClass, Tensor, probe_cuda};
 
 use crate::common::cuda::{Pretend, device};
 
@@ -159,7 +159,11 @@ fn the_environment_limits_what_the_driver_gives() {
         let device = Device::cuda(0).unwrap();
         let fits = Tensor::zeros(30 << 20, DType::U8, &device).unwrap();
         let error = Tensor::zeros(40 << 20, DType::U8, &device).unwrap_err();
-        assert!(matches!(error, ndgc::Error::OutOfMemory(_)), "{error}");
+        let ndgc::Error::OutOfMemory(refused) = &error else { panic!("{error}") };
+        assert!(matches!(refused.class, OutOfMemoryClass::OverPhysicalLimit { max, .. } if max == 64 << 20), "{error}");
+        assert_eq!(device.set_physical_limit(Some(128 << 20)).unwrap(), Some(64 << 20));
+        drop(Tensor::zeros(40 << 20, DType::U8, &device).unwrap());
+        device.set_physical_limit(Some(64 << 20)).unwrap();
         drop(fits);
         drop(Tensor::zeros(40 << 20, DType::U8, &device).unwrap());
         return;

@@ -204,9 +204,9 @@ impl CudaApi {
         Ok((free, total))
     }
 
-    /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system.
-    /// `most`: bytes that it may hold, if limited.
-    pub(super) fn make_pool(self, ordinal: usize, most: Option<u64>) -> Answer<PoolHandle> {
+    /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system. It
+    /// has no limit: what is asked of it has one (`stream/mod.rs`).
+    pub(super) fn make_pool(self, ordinal: usize) -> Answer<PoolHandle> {
         let mut keep = u64::MAX;
         // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and
         // the attribute's value is 64 bits, as its documentation says.
@@ -215,7 +215,6 @@ impl CudaApi {
             properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
             properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
             properties.location.id = ordinal as c_int;
-            properties.maxSize = most.map_or(0, |most| most as usize);
             let pool = handle(|out| self.0.pool_create(out, &properties))?;
             self.0.pool_set(pool, RELEASE_THRESHOLD, (&raw mut keep).cast())?;
             Ok(Handle(pool))

@@ -104,8 +104,6 @@ pub(super) struct CudaContext {
     pub(super) name: String,
     raw: checked::ContextHandle,
     pool: Option<PoolHandle>,
-    /// Whether the driver may give no byte: to it a pool of at most 0 bytes is one without a limit.
-    gives_nothing: bool,
     /// Compute capability times 10: 90 for 9.0.
     pub(super) arch: u32,
     pub(super) multiprocessors: u32,
@@ -116,14 +114,14 @@ pub(super) struct CudaContext {
 }
 
 impl CudaContext {
-    /// Retains the primary context of a device that is there. `most`: bytes that the driver may give, if limited.
-    pub(super) fn new(api: CudaApi, ordinal: usize, most: Option<u64>) -> Result<Self> {
+    /// Retains the primary context of a device that is there.
+    pub(super) fn new(api: CudaApi, ordinal: usize) -> Result<Self> {
         let name = format!("cuda:{ordinal}");
-        let opened = Self::open(api, ordinal, most, name.clone());
+        let opened = Self::open(api, ordinal, name.clone());
         opened.map_err(|failure| device_error(&name, failure, ""))
     }
 
-    fn open(api: CudaApi, ordinal: usize, most: Option<u64>, name: String) -> Answer<Self> {
+    fn open(api: CudaApi, ordinal: usize, name: String) -> Answer<Self> {
         let device = api.device(ordinal as c_int)?;
         let attribute = |which| api.attribute(which, device);
         let arch = attribute(attribute::MAJOR)? * 10 + attribute(attribute::MINOR)?;
@@ -133,10 +131,10 @@ impl CudaContext {
         let raw = api.retain(device)?;
         api.make_current(raw)?;
         CURRENT.set(Some(raw));
-        let pool = if pools { Some(api.make_pool(ordinal, most)?) } else { None };
+        let pool = if pools { Some(api.make_pool(ordinal)?) } else { None };
         let (arch, multiprocessors) = (arch as u32, multiprocessors.max(1) as u32);
-        let (gives_nothing, (dead, pinned)) = (most == Some(0), Default::default());
-        Ok(CudaContext { api, name, raw, pool, gives_nothing, arch, multiprocessors, driver_version, dead, pinned })
+        let (dead, pinned) = Default::default();
+        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead, pinned })
     }
 
     /// The first error of a device that was lost.
@@ -205,9 +203,6 @@ impl CudaContext {
     /// Bytes of the device, in the order of a stream.
     pub(super) fn alloc(&self, bytes: usize, stream: &CudaStream) -> Granted<Address> {
         self.alive().map_err(AllocError::Failed)?;
-        if self.gives_nothing {
-            return Err(AllocError::Exhausted);
-        }
         let mut exhausted = false;
         let address = self.call(|api| {
             let answer = match self.pool {

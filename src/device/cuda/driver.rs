@@ -135,11 +135,6 @@ impl CudaDriver {
         &self.context
     }
 
-    /// Bytes that libraries and kernels hold for their own use.
-    pub(super) fn reserved(&self) -> u64 {
-        self.lock().reserved
-    }
-
     /// Nothing in here panics half way: poison means nothing.
     fn lock(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -371,6 +366,10 @@ impl CudaDriver {
 impl Driver for CudaDriver {
     type Graph = Replayable;
     type Download = Pending;
+
+    fn reserved(&self) -> u64 {
+        self.lock().reserved
+    }
 
     fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>> {
         let address = self.context.alloc(bytes, &self.streams[stream])?;

@@ -50,7 +50,7 @@ use crate::base::{
 use crate::device::{
     budget::MemoryStats,
     graph,
-    stream::{self, AsyncDevice, DevicePlan, Rules, Segments},
+    stream::{self, AsyncDevice, DevicePlan, Driver, Rules, Segments},
 };
 use context::CudaContext;
 pub(crate) use conv::scratch as conv_scratch;
@@ -281,6 +281,14 @@ impl Cuda {
         self.0.device.set_limit(bytes)
     }
 
+    pub(crate) fn set_physical_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        self.0.device.set_physical_limit(bytes)
+    }
+
+    pub(crate) fn physical(&self) -> (u64, Option<u64>) {
+        self.0.device.physical()
+    }
+
     pub(crate) fn trim(&self) -> u64 {
         self.0.device.trim()
     }
@@ -294,8 +302,8 @@ impl graph::Asynchronous for Cuda {
     }
 }
 
-/// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most
-/// that live arrays may take; percentages are of the device's memory.
+/// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that is taken from the driver, `NDGC_MAX_BYTES` the most that
+/// live arrays may take; percentages are of the device's memory.
 fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
     let api = checked::driver().map_err(Error::msg)?;
     let limit = |name| {
@@ -307,13 +315,14 @@ fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
         env::var(name).map_or(Ok(None), read)
     };
     let (physical, of_arrays) = (limit("NDGC_MAX_PHYSICAL_BYTES")?, limit("NDGC_MAX_BYTES")?);
-    let context = CudaContext::new(api, ordinal, physical)?;
+    let context = CudaContext::new(api, ordinal)?;
     let name = context.name.clone();
     let CudaConfig { streams, order_streams, order_reuse } = config;
     let driver = CudaDriver::new(context, streams)?;
     let rules = Rules { order_streams, order_reuse, ..Rules::ALL };
     let device = AsyncDevice::new(driver, DevicePlan { name, streams, rules, segments: Segments::Graded });
     device.set_limit(of_arrays);
+    device.set_physical_limit(physical);
     Ok(CudaInner { ordinal, device })
 }
 

@@ -273,6 +273,14 @@ impl Sim {
         unforked(|| self.0.device.set_limit(bytes))
     }
 
+    pub(crate) fn set_physical_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        self.0.device.set_physical_limit(bytes)
+    }
+
+    pub(crate) fn physical(&self) -> (u64, Option<u64>) {
+        self.0.device.physical()
+    }
+
     /// Waits for everything submitted and gives back the bytes kept for reuse. Returns how many. A driver
     /// call that fails on the way ends it early, and is the answer of the next call that waits.
     pub fn trim(&self) -> u64 {

@@ -28,6 +28,10 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>>;
     /// Gives back what `alloc` gave. The host has waited for everything that uses it.
     fn free(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
+    /// Bytes of the device that its kernels and libraries hold for their own use.
+    fn reserved(&self) -> u64 {
+        0
+    }
     /// Page-locked bytes of the host, aligned as those of the device, which all of its streams reach over the bus; in
     /// the order of none.
     fn alloc_on_host(&self, bytes: usize) -> Result<NonNull<u8>> {

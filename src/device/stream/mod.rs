@@ -41,6 +41,7 @@
 //! Submission is short next to what it submits, and the order of ticks has to be the order of submission.
 //! [`AsyncDevice::synchronize`] and [`AsyncDevice::download`] wait without the lock.
 
+use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::base::{
@@ -111,6 +112,8 @@ struct DeviceState {
     section: Option<Section>,
     /// Blocks that the host is reading in parts: those after the first are submitted without the lock.
     reads: Vec<u32>,
+    /// Bytes of all segments that the driver gave.
+    held: u64,
     /// Blocks that waiting replays write: who comes to read them waits behind these.
     replays: Vec<u32>,
 }
@@ -136,7 +139,7 @@ impl<D: Driver> AsyncDevice<D> {
         let streams = streams.clamp(1, MAX_STREAMS);
         let pool = Pool::new(streams as u8, segments);
         let (streams, reads, replays) = (Streams::new(streams), Vec::new(), Vec::new());
-        let state = Mutex::new(DeviceState { streams, pool, deferred: None, section: None, reads, replays });
+        let state = Mutex::new(DeviceState { streams, pool, deferred: None, section: None, reads, held: 0, replays });
         AsyncDevice { driver, name, rules, state, waiting: RwLock::new(()), turn_over: Condvar::new() }
     }
 
@@ -221,10 +224,12 @@ impl<D: Driver> AsyncDevice<D> {
     }
 
     fn segment(&self, state: &mut DeviceState, stream: usize, bytes: usize) -> Granted<u32> {
-        if !state.pool.has_numbers() {
+        let admits = |most: u64| self.taken(state).saturating_add(bytes as u64) <= most;
+        if !state.pool.has_numbers() || !state.pool.stats.physical_limit.is_none_or(admits) {
             return Err(AllocError::Exhausted);
         }
         let ptr = self.driver.alloc(stream, bytes)?;
+        state.held += bytes as u64;
         let total = &mut state.pool.stats.total_reserved;
         *total = total.saturating_add(bytes as u64);
         let tick = state.streams.advance(stream);
@@ -411,7 +416,14 @@ impl<D: Driver> AsyncDevice<D> {
     fn trim_locked(&self, state: &mut DeviceState) -> Result<()> {
         self.wait_locked(state)?;
         self.reap(state);
-        state.pool.release(|span| self.driver.free(span.ptr(), span.bytes()))?;
+        let went = Cell::new(0);
+        let released = state.pool.release(|span| {
+            self.driver.free(span.ptr(), span.bytes())?;
+            went.set(went.get() + span.bytes() as u64);
+            Ok(())
+        });
+        state.held -= went.get();
+        released?;
         self.driver.released()
     }
 
@@ -457,6 +469,22 @@ impl<D: Driver> AsyncDevice<D> {
     pub(crate) fn raise_peak(&self, to: u64) {
         let stats = &mut self.lock().pool.stats;
         stats.peak = stats.peak.max(to);
+    }
+
+    /// What was taken from the driver, for blocks and for its own use.
+    fn taken(&self, state: &DeviceState) -> u64 {
+        state.held.saturating_add(self.driver.reserved())
+    }
+
+    /// What was taken from the driver, and the limit on it.
+    pub(crate) fn physical(&self) -> (u64, Option<u64>) {
+        let state = self.lock();
+        (self.taken(&state), state.pool.stats.physical_limit)
+    }
+
+    /// Sets the limit on what is taken from the driver; returns the one before.
+    pub(crate) fn set_physical_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        std::mem::replace(&mut self.lock().pool.stats.physical_limit, bytes)
     }
 
     /// Sets the limit on active bytes; returns the one before.

@@ -26,9 +26,9 @@ pub enum OutOfMemoryClass {
     },
     /// The limit of the device has no room.
     OverLimit,
-    /// The limit on what the process has resident has no room.
+    /// The limit on what the process has resident, or a device's pool has from its driver, has no room.
     OverPhysicalLimit {
-        /// Bytes that are resident.
+        /// Bytes that are resident, or the pool's and those of kernels and libraries.
         resident: u64,
         /// The limit.
         max: u64,
@@ -248,7 +248,7 @@ fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
         OutOfMemoryClass::OverLimit => f.write_str("over the limit of the device"),
         OutOfMemoryClass::OverPhysicalLimit { resident, max } => {
             let (resident, max) = (Bytes(*resident), Bytes(*max));
-            write!(f, "over the physical limit of the process, which has {resident} of {max} resident")
+            write!(f, "over the physical limit: {resident} of {max} are taken")
         }
         OutOfMemoryClass::Fragmented => f.write_str("and what is kept for reuse is in smaller pieces"),
         OutOfMemoryClass::Exhausted => f.write_str("and there is no more memory"),
