@@ -455,7 +455,7 @@ fn shard_of(cell: &ArraySlot) -> usize {
 
 /// Takes an array out of the list of a manager, by the owner field that was read. `moves`, and the second value: as in
 /// [`take_for`].
-#[inline]
+#[inline(never)]
 fn take_from(cell: &ArraySlot, owner: u32, moves: bool) -> Option<(ManagerId, u32)> {
     let core = owner - 1;
     // As in `link`.
