@@ -103,11 +103,14 @@ fn masked_examples_and_numbers_may_be_anything() {
         let rows = config().input_type(InputType::feed_forward(3)).layer(hidden()).layer(out());
         let images = config().input_type(InputType::convolutional(2, 4, 4));
         let images = images.layer(Convolution2D::new(3, (2, 2))).layer(out());
+        let pooled = config().input_type(InputType::convolutional(2, 4, 4));
+        let pooled = pooled.layer(GlobalPooling(PoolingType::Avg)).layer(out());
         let words = config().input_type(InputType::feed_forward(1)).layer(Embedding::new(5, 3)).layer(out());
         let examples = of(&[1., 0., 1., 0.], &[4]);
-        let cases: [(&NetworkConfig, Tensor, &[usize]); 3] = [
+        let cases: [(&NetworkConfig, Tensor, &[usize]); 4] = [
             (&rows, numbers(&[4, 3]), &[4, 1]),
             (&images, numbers(&[4, 2, 4, 4]), &[4, 1, 1, 1]),
+            (&pooled, numbers(&[4, 2, 4, 4]), &[4, 1, 1, 1]),
             (&words, of(&[3., 1., 0., 4.], &[4, 1]), &[4, 1]),
         ];
         for (config, x, wide) in cases {

@@ -480,7 +480,8 @@ pub trait Layer: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether the output has no steps any more that the mask of the input could be for.
+    /// Whether the output for a series has no steps any more that its mask could be for. A mask of other inputs, which
+    /// is of examples, holds for the output too.
     fn ends_mask(&self) -> bool {
         false
     }

@@ -36,7 +36,9 @@ impl Network {
     /// of the inputs that are series.
     fn masked_by(&self, i: usize) -> Vec<usize> {
         let node = &self.nodes[i];
-        if node.op.layer().is_some_and(|layer| layer.ends_mask()) {
+        let ends_mask = node.op.layer().is_some_and(|layer| layer.ends_mask());
+        // Of images, which have no steps, it says which examples count.
+        if ends_mask && is_series(self.type_of(node.inputs[0])) {
             return Vec::new();
         }
         let has_steps = |&input: &Source| is_series(self.type_of(input));
