@@ -267,6 +267,29 @@ fn a_step_that_fails_on_its_way_forward_changes_no_parameter() {
     });
 }
 
+/// Broken by: what layers kept for the way back, until the next step took its place.
+#[test]
+fn a_step_that_fails_leaves_no_array_behind() {
+    both(|| {
+        for mode in MODES {
+            let (mut net, batch) = series(mode);
+            net.fit_batch(&batch).unwrap();
+            let wrong = DataSet::new(batch.features.clone(), one_hot(&[3, 4, 7])).unwrap();
+            let alive = || {
+                gc::collect();
+                // Of workspaces blocks are in use, whatever is in them.
+                let bytes = if mode == WorkspaceMode::None { Device::Cpu.memory().active } else { 0 };
+                (gc::stats().live, bytes)
+            };
+            let before = alive();
+            net.fit_batch(&wrong).unwrap_err();
+            assert_eq!(alive(), before, "{mode:?}");
+            net.compute_gradient_and_score(&wrong).unwrap_err();
+            assert_eq!(alive(), before, "{mode:?}");
+        }
+    });
+}
+
 /// Broken by: one of both that was set, whichever it is, and left so where somebody is reading the other.
 #[test]
 fn running_statistics_of_which_one_cannot_follow_both_stay() {

@@ -268,6 +268,7 @@ impl Network {
     /// step, as long as it.
     pub(super) fn gradients(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Slots)> {
         if self.goes_by_layer() {
+            let _kept = KeptOfPass(&self.nodes);
             return self.gradients_by_layer(labels, run);
         }
         let (score, loss) = self.loss(labels, run)?;
@@ -436,6 +437,17 @@ impl Network {
             no_grad(|| param.updater.step(var, &grad, &param.state(), rate, t))?;
         }
         Ok(())
+    }
+}
+
+/// What layers keep of the way forward, which ends with the pass, also where an error or a panic ends that.
+struct KeptOfPass<'a>(&'a [Node]);
+
+impl Drop for KeptOfPass<'_> {
+    fn drop(&mut self) {
+        for node in self.0 {
+            node.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
     }
 }
 
