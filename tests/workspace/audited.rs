@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ndgc::nn::Prefetch;
 use ndgc::{
-    Budget, CpuStorage, CustomOp1, DType, DebugMode, Device, Layout, LearningPolicy, ResetPolicy, Result, Shape,
-    SimConfig, Tensor, Var, Workspace, WorkspaceConfig, memory,
+    Budget, CpuStorage, CustomOp1, DType, DebugMode, Device, Error, Layout, LearningPolicy, ResetPolicy, Result, Shape,
+    SimConfig, Tensor, Var, Workspace, WorkspaceConfig, checkpoint, memory,
 };
 
 use crate::workspace::support::{alone, basic, doubles, loop_over_time, refusal, sum, values};
@@ -35,6 +35,52 @@ fn an_operation_of_ones_own_without_a_gradient_ties_no_later_graph_to_its_cycle(
             w.sqr().unwrap().sum_all().unwrap()
         };
         assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [4., 6.]);
+    });
+}
+
+/// Its operand, after which another array is closed.
+struct Closes(Tensor);
+
+impl CustomOp1 for Closes {
+    fn name(&self) -> &'static str {
+        "closes"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        self.0.close();
+        Ok((storage.clone(), *layout.shape()))
+    }
+}
+
+#[test]
+fn an_operation_that_closes_its_own_operand_ties_no_later_graph_to_its_cycle() {
+    // Broken by: what it kept of the cycle before it found that an operand was closed.
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let of_one = || {
+            let x = doubles(2);
+            x.apply_op1(Closes(x.clone()))
+        };
+        let of_two = || {
+            let (x, y) = (doubles(2), doubles(2));
+            let other = y.clone();
+            let closes = move |x: &[Tensor]| {
+                other.close();
+                x[0].sqr()
+            };
+            checkpoint(closes, &[&x, &y])
+        };
+        let all: [&dyn Fn() -> Result<Tensor>; 2] = [&of_one, &of_two];
+        for fails in all {
+            let loss = {
+                let _cycle = Workspace::enter("STEP", &basic().build().unwrap()).unwrap();
+                let error = fails().unwrap_err();
+                assert!(matches!(error, Error::StaleArray(_)), "{error}");
+                let _out = Workspace::scope_out();
+                w.sqr().unwrap().sum_all().unwrap()
+            };
+            assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [4., 6.]);
+        }
     });
 }
 

@@ -226,14 +226,16 @@ impl Proxy {
                 move |grad: &Proxy, needs: [bool; 3]| operands.gradients(call.op, &|values| vjp(grad, values, needs))
             });
             if node.is_none() {
-                // Of what the caller kept for it.
-                forget_kept();
                 return Ok(None);
             }
             let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
             adopt_parts(call, context, parts, &self).map(Some)
-        })?;
-        match tied {
+        });
+        if !matches!(tied, Ok(Some(_))) {
+            // Of what the caller kept for a step that was not made.
+            forget_kept();
+        }
+        match tied? {
             None => Ok(self),
             Some(tied) => {
                 self.close();

@@ -8,6 +8,7 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::memory::{
+    node::forget_kept,
     proxy::Proxy,
     registry::{self, Parts, Tracked},
 };
@@ -66,7 +67,8 @@ where
             return beside(call, &out, None);
         }
         let look = |input: &&Proxy| input.with_pinned(call, |a| (a.node.clone(), Saved::of(call, a)));
-        let (parents, saved) = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>()?;
+        let found = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>();
+        let (parents, saved) = found.inspect_err(|_| forget_kept())?;
         let node = dynamic_operation(parents, move |grad, parents| {
             let stand_ins = saved
                 .iter()
