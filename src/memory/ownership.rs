@@ -88,6 +88,23 @@ impl Proxy {
         registry::is_in_scope(self.key)
     }
 
+    /// The name of the workspace whose cycle the array ends with, also of another thread's. `None` if it is of none, or
+    /// ended with its cycle, and in a forked child.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let _cycle = Workspace::enter("STEP", &WorkspaceConfig::default())?;
+    /// let x = Tensor::zeros(3, DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.workspace_id().as_deref(), Some("STEP"));
+    /// assert_eq!(x.detach().workspace_id(), None);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[doc(alias = "getParentWorkspace")]
+    pub fn workspace_id(&self) -> Option<String> {
+        let cycle = registry::cycle_of(self.key).filter(|_| self.is_in_scope() && !switch::forked())?;
+        Some(validity::about(cycle).workspace)
+    }
+
     /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes,
     /// and they are not a workspace's.
     ///

@@ -9,7 +9,7 @@ use ndgc::train::{
     Subsampling, TrainingListener, Updater, WorkspaceMode,
 };
 use ndgc::{
-    DType, Device, Error, NdManager, Result, SimConfig, Tensor, Workspace, WorkspaceConfig,
+    DType, Device, Error, NdManager, ResetPolicy, Result, SimConfig, Tensor, Workspace, WorkspaceConfig,
     destroy_all_workspaces_for_current_thread, gc, memory,
 };
 
@@ -502,6 +502,39 @@ fn places_are_told_and_validated() {
         assert!(Workspace::current().is_none());
         let mut fixed = LayerWorkspaceMgr::no_workspaces_immutable();
         assert!(fixed.set_workspace(kind, "WS_A", &config).is_err() && fixed.set_scoped_out_for(kind).is_err());
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
+/// Broken by: a look at where an array lies that copied it there, and saw the workspaces of its own thread alone.
+#[test]
+fn a_look_at_a_place_takes_nothing_there_and_knows_those_of_other_threads() {
+    both(|| {
+        let (config, kind) = (WorkspaceConfig::default(), ArrayType::Activations);
+        let mgr = LayerWorkspaceMgr::builder().default_no_workspace().with(kind, "WS_A", &config);
+        let mut mgr = mgr.with(ArrayType::Input, "WS_B", &config).build();
+        mgr.set_no_leverage_override("WS_B");
+        mgr.set_no_leverage_override("WS_RING");
+        {
+            let _open = mgr.notify_scope_entered(&[ArrayType::Input, kind]).unwrap();
+            let a = mgr.create(kind, DType::F32, 4).unwrap();
+            assert!(mgr.leverage_to(kind, &a).unwrap().is_same(&a));
+            let wrong = mgr.validate_array_location(ArrayType::Input, &a, false, false).unwrap_err().to_string();
+            assert!(wrong.contains("should be in workspace \"WS_B\" but is in workspace \"WS_A\""), "{wrong}");
+            assert_eq!(Workspace::find("WS_B").unwrap().stats().this_cycle, 0);
+
+            let made = std::thread::spawn(|| {
+                let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached);
+                let ring = ring.initial_size(4096).overallocation_limit(1.).build()?;
+                let cycle = Workspace::enter("WS_RING", &ring)?;
+                Ok::<_, Error>((Tensor::ones(4, DType::F32, &Device::Cpu)?, cycle.lease()?))
+            });
+            let (batch, lease) = made.join().unwrap().unwrap();
+            assert_eq!(batch.workspace_id().as_deref(), Some("WS_RING"));
+            assert!(mgr.leverage_to(kind, &batch).unwrap().is_same(&batch));
+            drop(lease);
+            assert_eq!((batch.is_attached(), batch.workspace_id()), (true, None));
+        }
         destroy_all_workspaces_for_current_thread().unwrap();
     });
 }

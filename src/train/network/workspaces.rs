@@ -330,7 +330,8 @@ impl LayerWorkspaceMgr {
         Ok(())
     }
 
-    /// Leaves arrays that lie in this workspace where they are, when they are to be moved: the prefetching iterator's.
+    /// Leaves arrays that lie in a workspace of this name, on whatever thread, where they are, when they are to be
+    /// moved: the prefetching iterator's.
     pub fn set_no_leverage_override(&mut self, workspace: &str) {
         self.no_leverage.push(workspace.to_owned());
     }
@@ -584,16 +585,14 @@ impl LayerWorkspaceMgr {
     }
 }
 
-/// Whether an array lies in the open workspace of this name.
+/// Whether an array lies in a workspace of this name.
 fn is_in(array: &Tensor, name: &str) -> bool {
-    array.is_attached() && array.leverage_to(name).is_ok_and(|there| there.is_same(array))
+    array.workspace_id().as_deref() == Some(name)
 }
 
-/// The name of the workspace that an array lies in, looked for among the open ones.
+/// The name of the workspace that an array lies in.
 fn where_is(array: &Tensor) -> String {
-    let all = Workspace::all_for_current_thread().into_iter();
-    let found = all.filter(Workspace::is_open).find(|workspace| is_in(array, workspace.id()));
-    found.map_or_else(|| "one that is not open".to_owned(), |workspace| workspace.id().to_owned())
+    array.workspace_id().unwrap_or_else(|| "one that is not open".to_owned())
 }
 
 fn wrong(op: &'static str, workspace: &str, why: String) -> Error {
