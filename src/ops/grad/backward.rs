@@ -125,7 +125,8 @@ impl GradStore {
         self.grads.remove(&key_of(variable)?).map(|(_, grad)| grad)
     }
 
-    /// Puts a gradient in; returns the one before. Ignored for an array that is no variable.
+    /// Puts a gradient in; returns the one before. Ignored for an array that no gradient is recorded for; of one that
+    /// was computed from variables it keeps the graph.
     pub fn insert(&mut self, variable: &Proxy, grad: Proxy) -> Option<Proxy> {
         let node = tracked(variable)?;
         self.grads.insert(node.serial(), (node, grad)).map(|(_, grad)| grad)
