@@ -55,9 +55,25 @@ pub(crate) trait GradStep: Send + Sync {
     }
 }
 
-/// The first cycle of these nodes that goes on.
+/// Of the cycles of these nodes that go on, the one that ends first.
 fn going_on(operands: &[Option<Node>]) -> Option<CycleId> {
-    operands.iter().flatten().filter_map(Node::cycle).find(|cycle| validity::goes_on(*cycle))
+    let mut first = None;
+    for cycle in operands.iter().flatten().filter_map(Node::cycle) {
+        if validity::goes_on(cycle) {
+            first = first_to_end(Some(cycle), first);
+        }
+    }
+    first
+}
+
+/// Of two cycles that go on, the one that ends first.
+fn first_to_end(one: Option<CycleId>, other: Option<CycleId>) -> Option<CycleId> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => {
+            Some(with_context(|context| context.workspaces.first_to_end(one, other)))
+        }
+        _ => one.or(other),
+    }
 }
 
 /// Where a cell lies.
@@ -123,14 +139,15 @@ static SAVED: AtomicU64 = AtomicU64::new(0);
 static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The cycle that the values are of which were kept since the last step was made: the next one's.
+    /// The cycle that the values are of which were kept since the last step was made, the next one's: of several the
+    /// one that ends first.
     static KEPT_OF: Cell<Option<CycleId>> = const { Cell::new(None) };
 }
 
 /// One value more is kept, of a cycle of a workspace or of none, for the step that is made next.
 pub(crate) fn count_saved(bytes: u64, cycle: Option<CycleId>) {
     if cycle.is_some() {
-        KEPT_OF.set(cycle);
+        KEPT_OF.set(first_to_end(cycle, KEPT_OF.get()));
     }
     // Relaxed: statistics, here and below; nothing is read by them, and one of the two may be ahead.
     SAVED.fetch_add(1, Ordering::Relaxed);
@@ -172,8 +189,7 @@ impl Node {
         // A variable has none, whatever an operation that failed kept before it.
         let cycle = match KEPT_OF.take() {
             _ if rank == 0 => None,
-            None => step.cycle(),
-            kept => kept,
+            kept => first_to_end(kept, step.cycle()),
         };
         let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
         let cell = cell.cast::<NodeCell<S>>();
@@ -186,7 +202,8 @@ impl Node {
         Node { cell }
     }
 
-    /// The cycle of a workspace whose end ends its graph: one that a value which it keeps, or a step before it, is of.
+    /// The cycle of a workspace whose end ends its graph: the first to end of those that values which it keeps, and
+    /// steps before it, are of.
     #[inline]
     pub(crate) fn cycle(&self) -> Option<CycleId> {
         self.cell().cycle

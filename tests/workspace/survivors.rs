@@ -9,7 +9,7 @@ use ndgc::nn::ops::softmax_last_dim;
 use ndgc::nn::{Adam, AdamConfig, BatchNorm, Mlp, Module, ModuleT, Optimizer, SGD, VarBuilder, VarMap, linear};
 use ndgc::{
     DType, Device, Error, Generator, LocationPolicy, NdManager, Result, SpillPolicy, Tensor, Var, Workspace,
-    WorkspaceConfig, gc, no_grad,
+    WorkspaceConfig, gc, no_grad, node_count,
 };
 
 use crate::workspace::support::{alone, basic, doubles, el, filled, in_cycle, leak, refusal, sum, values};
@@ -95,6 +95,38 @@ fn a_loss_made_outside_of_arrays_inside_says_that_its_graph_ended() {
         assert_eq!(loss.to_scalar::<f64>().unwrap(), 541.);
         assert!(matches!(loss.backward(), Err(Error::GraphEnded { op: "sum_all", .. })), "{:?}", loss.backward());
         assert_eq!(noise.iter().map(sum).sum::<f64>(), 180.);
+    });
+}
+
+/// Broken by: taking the cycle of what was saved last, or of the first operand, for the one whose end ends the graph.
+#[test]
+fn a_loss_of_arrays_of_two_cycles_keeps_no_graph_behind_the_end_of_the_inner_one() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let _epoch = Workspace::enter("EPOCH", &config()).unwrap();
+        let mask = Tensor::new([1f64, 0.], &Device::Cpu).unwrap();
+        let outer = w.mul(&mask).unwrap();
+        let losses: [&dyn Fn(&Tensor) -> Result<Tensor>; 5] = [
+            &|inner| inner.mul(&mask),
+            &|inner| mask.mul(inner),
+            &|inner| outer.add(inner),
+            &|inner| inner.add(&outer),
+            &|inner| inner.unsqueeze(0)?.matmul(&mask.unsqueeze(1)?),
+        ];
+        for loss in losses {
+            let step = || {
+                let _step = Workspace::enter("STEP", &config()).unwrap();
+                let inner = w.mul(&doubles(2)).unwrap();
+                loss(&inner).unwrap().sum_all().unwrap().leverage().unwrap()
+            };
+            gc::collect();
+            let before = node_count();
+            let kept: Vec<Tensor> = (0..100).map(|_| step()).collect();
+            gc::collect();
+            assert_eq!(node_count() - before, 100, "the way out of each is left");
+            let told = kept[7].backward();
+            assert!(matches!(told, Err(Error::GraphEnded { op: "leverage", .. })), "{told:?}");
+        }
     });
 }
 

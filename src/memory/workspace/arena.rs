@@ -402,8 +402,8 @@ impl Arena {
 
     // ------------------------------------------------------------------------------------------ cycles
 
-    /// A cycle begins. The workspace was closed.
-    pub(crate) fn begin(&self, debug: DebugMode) {
+    /// A cycle begins, with this entry of the thread. The workspace was closed.
+    pub(crate) fn begin(&self, debug: DebugMode, entry: u64) {
         let mut state = self.state.borrow_mut();
         state.plan.set_debug(debug);
         if state.in_use {
@@ -413,7 +413,7 @@ impl Arena {
             let _ = self.resize(&mut state, size);
         }
         state.plan.enter();
-        state.cycle = self.scope.begin();
+        state.cycle = self.scope.begin(entry);
         state.tally.begin();
         self.entries.set(1);
     }
@@ -529,14 +529,14 @@ impl Arena {
 
     /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay. `false`:
     /// no scope is left.
-    pub(crate) fn begin_nested(&self) -> bool {
+    pub(crate) fn begin_nested(&self, entry: u64) -> bool {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         if state.open.len() == state.nested.len() {
             let Some(scope) = CycleScope::new(Arc::clone(&self.name), self.is_ring()) else { return false };
             state.nested.push(scope);
         }
-        let cycle = state.nested[state.open.len()].begin();
+        let cycle = state.nested[state.open.len()].begin(entry);
         state.open.push(Nested { mark: state.plan.mark(), outer: state.cycle });
         state.cycle = cycle;
         self.entries.set(self.entries.get() + 1);

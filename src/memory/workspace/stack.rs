@@ -151,6 +151,17 @@ impl WorkspaceStack {
         inner == Some(true) && validity::goes_on(from)
     }
 
+    /// Which of two cycles ends first: of those that this thread is in, the one that began later; else the first.
+    #[cold]
+    pub(crate) fn first_to_end(&self, one: CycleId, other: CycleId) -> CycleId {
+        let frames = self.frames.borrow();
+        let began = |scope: u32| {
+            let is_in = frames.iter().filter_map(|frame| frame.arena.as_ref()).any(|arena| arena.owns(scope));
+            is_in.then(|| validity::entry_of(scope))
+        };
+        if began(other.scope()) > began(one.scope()) { other } else { one }
+    }
+
     /// Whether a workspace takes arrays of a device.
     #[inline]
     pub(crate) fn takes(&self, device: &Device) -> bool {
@@ -278,13 +289,13 @@ impl WorkspaceStack {
             return Ok(self.push(FrameKind::Out, None));
         }
         if !arena.is_open() {
-            arena.begin(debug);
+            arena.begin(debug, self.next.get());
             return Ok(self.push(FrameKind::Cycle, Some(arena)));
         }
         if self.top().is_some_and(|(_, top)| Rc::ptr_eq(&top, arena)) || arena.is_ring() {
             return Ok(self.push(FrameKind::Again, Some(arena)));
         }
-        if !arena.begin_nested() {
+        if !arena.begin_nested(self.next.get()) {
             let why = "2^28 entries of workspaces are open; leave some";
             return Err(Error::workspace(op, &arena.name, why));
         }

@@ -31,11 +31,18 @@ struct ScopeCell {
     oldest: Oldest,
     /// The stamp of the newest cycle.
     last: AtomicU64,
+    /// Which of the entries of its thread that began with.
+    entry: AtomicU64,
     /// What the workspace does, as the number of a `WorkspaceState`; for texts.
     state: AtomicU32,
 }
 
-slab!(CELLS: ScopeCell = ScopeCell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
+slab!(CELLS: ScopeCell = ScopeCell {
+    oldest: Oldest::new(),
+    last: AtomicU64::new(0),
+    entry: AtomicU64::new(0),
+    state: AtomicU32::new(0),
+});
 
 /// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
 /// true for long.
@@ -101,13 +108,15 @@ impl CycleScope {
         CELLS.get(self.index)
     }
 
-    /// Begins a cycle. Those before have ended, or go on, as a ring's do.
+    /// Begins a cycle with this entry of the thread. Those before have ended, or go on, as a ring's do.
     #[inline]
-    pub(crate) fn begin(&self) -> CycleId {
+    pub(crate) fn begin(&self, entry: u64) -> CycleId {
         let cell = self.cell();
         // Relaxed: only the workspace's thread changes it.
         let stamp = cell.last.load(Ordering::Relaxed) + 1;
         cell.last.store(stamp, Ordering::Relaxed);
+        // Relaxed: as above, and nobody else asks.
+        cell.entry.store(entry, Ordering::Relaxed);
         self.set_state(WorkspaceState::Open);
         CycleId::new(self.index, stamp)
     }
@@ -192,6 +201,12 @@ impl Leases {
 #[inline]
 pub(crate) fn oldest(scope: u32) -> &'static Oldest {
     &CELLS.get(scope).oldest
+}
+
+/// The entry of the calling thread that the newest cycle of a scope of its own began with: larger for a later one.
+pub(crate) fn entry_of(scope: u32) -> u64 {
+    // Relaxed: written by this thread.
+    CELLS.get(scope).entry.load(Ordering::Relaxed)
 }
 
 /// Whether no one ended a cycle.
