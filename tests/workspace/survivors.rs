@@ -98,6 +98,25 @@ fn a_loss_made_outside_of_arrays_inside_says_that_its_graph_ended() {
     });
 }
 
+#[test]
+fn arrays_joined_outside_of_arrays_inside_are_told_of_by_how_they_were_joined() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let joins: [(&str, fn(&[&Tensor]) -> Result<Tensor>); 2] =
+            [("cat", |all| Tensor::cat(all, 0)), ("stack", |all| Tensor::stack(all, 0))];
+        for (name, join) in joins {
+            let joined = {
+                let _step = Workspace::enter("STEP", &config()).unwrap();
+                let squares = w.mul(&doubles(2)).unwrap().sqr().unwrap();
+                let _out = Workspace::scope_out();
+                join(&[&squares, &squares]).unwrap().sum_all().unwrap()
+            };
+            let told = joined.backward();
+            assert!(matches!(told, Err(Error::GraphEnded { op, .. }) if op == name), "{name}: {told:?}");
+        }
+    });
+}
+
 /// Broken by: taking the cycle of what was saved last, or of the first operand, for the one whose end ends the graph.
 #[test]
 fn a_loss_of_arrays_of_two_cycles_keeps_no_graph_behind_the_end_of_the_inner_one() {

@@ -108,18 +108,18 @@ fn join<T: AsRef<Proxy>>(
         }
         Ok((adopt(call, context, out, first, None)?, is_tracked))
     })?;
-    if is_tracked { track_join(joined, arrays, axis, stacked) } else { Ok(joined) }
+    if is_tracked { track_join(call, joined, arrays, axis, stacked) } else { Ok(joined) }
 }
 
 /// Hangs the gradient of a join on its result: a chain of nodes with one part each, since a node has three operands.
-fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
+fn track_join<T: AsRef<Proxy>>(call: Call, joined: Proxy, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
     let mut result = joined;
     let mut start = 0;
     for part in arrays.iter().map(AsRef::as_ref) {
         let sizes = part.dims();
         let size = if stacked { None } else { sizes.get(axis).copied() };
         if part.track_op() {
-            result = tie(&result, part, axis, start, size)?;
+            result = tie(call, [&result, part], axis, start, size)?;
         }
         start += size.unwrap_or(1);
     }
@@ -127,8 +127,7 @@ fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked
 }
 
 /// The same values, with the gradient of one range passed on to `part`, or of one index if there is no size.
-fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
-    let call = Call::here("cat");
+fn tie(call: Call, [values, part]: [&Proxy; 2], axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [values, part])?;
         let [v, p] = pins.arrays();
