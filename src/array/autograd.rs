@@ -320,7 +320,7 @@ impl Saved {
             op: call.op,
             site: call.site,
         };
-        let cycle = saved.storage.part().map(|part| CycleId::new(part.scope, part.stamp));
+        let cycle = saved.storage.part_of_cycle().map(|part| CycleId::new(part.scope, part.stamp));
         node::count_saved(saved.bytes(), cycle);
         saved
     }

@@ -8,7 +8,8 @@
 //! with the cycle at each use (`workspace/validity.rs`); every other reference to such a storage *retains* the block
 //! that the bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone retains it. An array that
 //! is made of the clone of an array of the cycle, a view, is of the cycle too, and does not retain it; one that is made
-//! of a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
+//! of a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]). Nor is one
+//! of no cycle that took them over ([`Storage::taken_over`]).
 //!
 //! # Readers
 //! The word `users` says which thread alone uses the bytes, and whether somebody writes into them. It begins with the
@@ -47,6 +48,7 @@ use crate::memory::{
     workspace::{
         block,
         planning::{PLANNED, UNPLANNED},
+        validity::CycleId,
     },
 };
 
@@ -355,6 +357,24 @@ impl Storage {
             self.release();
         }
         self.part()
+    }
+
+    /// As [`Storage::part`], of a reference that does not retain it: of an array of the cycle, or of a gradient of one.
+    #[inline]
+    pub(crate) fn part_of_cycle(&self) -> Option<ArenaPart> {
+        self.part().filter(|_| self.retention() == Retention::NO)
+    }
+
+    /// For the reference of an array that takes over the bytes of another one, and ends with the cycle `own`, or with
+    /// none: it retains the block unless that is the cycle of the bytes.
+    pub(crate) fn taken_over(&mut self, own: Option<CycleId>) {
+        if self.retention() != Retention::BEGUN {
+            return;
+        }
+        match self.part() {
+            Some(part) if own == Some(CycleId::new(part.scope, part.stamp)) => self.release(),
+            _ => self.word = Storage::word(self.id(), Retention::PASSED),
+        }
     }
 
     /// A reference for a gradient. Of an array of a cycle it does not retain the block: who comes back with it after

@@ -117,6 +117,54 @@ fn arrays_joined_outside_of_arrays_inside_are_told_of_by_how_they_were_joined() 
     });
 }
 
+/// Broken by: bytes of a cycle that an array outside had as if it ended with the cycle, so that a gradient through it
+/// was one of a graph that ended.
+#[test]
+fn what_an_array_outside_takes_over_outlives_its_cycle() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let (state, loss) = (doubles(2), doubles(2));
+        for n in 0..4 {
+            let _step = Workspace::enter("STEP", &WorkspaceConfig::default()).unwrap();
+            let grads = w.mul(&state).unwrap().sum_all().unwrap().backward().unwrap();
+            assert_eq!(values(grads.get(&w).unwrap()), [2f64.powi(n); 2], "what it took over in the cycle before");
+            state.intern((&state * 2.).unwrap()).unwrap();
+        }
+        assert_eq!((values(&state), state.is_attached()), (vec![16.; 2], false));
+        {
+            let _step = Workspace::enter("STEP", &WorkspaceConfig::default()).unwrap();
+            loss.intern(w.mul(&doubles(2)).unwrap().sqr().unwrap()).unwrap();
+            let grads = loss.sum_all().unwrap().backward().unwrap();
+            assert_eq!(values(grads.get(&w).unwrap()), [4., 6.]);
+        }
+        assert_eq!(values(&loss), [4., 9.]);
+        let told = loss.sum_all().unwrap().backward();
+        assert!(matches!(told, Err(Error::GraphEnded { op: "intern", .. })), "{told:?}");
+    });
+}
+
+/// Broken by: a block that an array of the cycle itself retained, and a graph that nobody ended with it.
+#[test]
+fn what_an_array_of_a_cycle_takes_over_ends_with_it() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let step = || {
+            let _step = Workspace::enter("STEP", &config()).unwrap();
+            let x = doubles(2);
+            x.intern(w.mul(&doubles(2)).unwrap().sqr().unwrap()).unwrap();
+            assert_eq!(values(x.sum_all().unwrap().backward().unwrap().get(&w).unwrap()), [4., 6.]);
+            x
+        };
+        let mut kept = vec![step()];
+        gc::collect();
+        let before = node_count();
+        kept.extend((0..20).map(|_| step()));
+        gc::collect();
+        assert_eq!((node_count(), renewals("STEP")), (before, 0));
+        leak(kept[7].sum_all());
+    });
+}
+
 /// Broken by: taking the cycle of what was saved last, or of the first operand, for the one whose end ends the graph.
 #[test]
 fn a_loss_of_arrays_of_two_cycles_keeps_no_graph_behind_the_end_of_the_inner_one() {

@@ -19,7 +19,7 @@ use crate::memory::{
     registry::{
         diagnostics::{describe, stale, stale_operand},
         ending,
-        slots::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, is_open, slot},
+        slots::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, cycle_of, is_open, slot},
     },
     slot::{BUSY, CLOSING, CYCLE, GUARDED, OPEN, SHARED, Slot, TURNED, generation_of},
     threads::{self, ThreadContext},
@@ -335,8 +335,11 @@ pub(crate) fn pin_now<'a, const N: usize>(
 ///
 /// Readers are kept out first, and waited for while they can still move on; then the array is taken from its owner,
 /// so that nobody ends it during the exchange.
-pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body: OwnedArray) -> Result<ArrayBody> {
+pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, mut body: OwnedArray) -> Result<ArrayBody> {
     let cell = slot(key.index());
+    let own = cycle_of(key);
+    body.storage.taken_over(own);
+    let is_tracked = own.is_some() && body.node.is_some();
     let mut turns = 0;
     loop {
         if !is_open(key) {
@@ -374,6 +377,9 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     cell.core.set(if turned { GUARDED | TURNED } else { GUARDED });
     if counted.put((key.index(), cell), owner, Entry::Returned).is_err() {
         ending::close_taken(context, &[key], Closer::Manager, None);
+    }
+    if is_tracked {
+        context.workspaces.track(key);
     }
     old.ok_or_else(|| stale(op, key))
 }

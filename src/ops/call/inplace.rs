@@ -14,6 +14,7 @@ use crate::device::{
     kernel::{BinaryOp, Kernel, Map, View},
 };
 use crate::memory::{
+    exit,
     proxy::Proxy,
     registry::{self, ArrayRef, OwnedArray, Pinned},
 };
@@ -215,7 +216,8 @@ impl Proxy {
 /// # Memory: the content of another array
 impl Proxy {
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
-    /// other. This array keeps its key, its name and its owner.
+    /// other. This array keeps its key, its name and its owner; bytes of a workspace's cycle that it does not end with
+    /// it holds beyond that, which keeps their block from the next cycles.
     ///
     /// # Errors
     /// [`Error::StaleArray`] of either; [`Error::InUse`]. Nothing is changed then.
@@ -230,7 +232,9 @@ impl Proxy {
             let owned = {
                 let pins = pin(context, call.op, [&replacement])?;
                 let [r] = pins.arrays();
-                OwnedArray { dtype: r.dtype, layout: *r.layout, storage: r.storage.clone(), node: r.node.clone() }
+                let own = registry::cycle_of(self.key());
+                let node = r.node.clone().map(|node| exit::placed(context, (call.op, call.site), node, own));
+                OwnedArray { dtype: r.dtype, layout: *r.layout, storage: r.storage.clone(), node }
             };
             registry::exchange(context, call.op, self.key(), owned).map(drop)
         })?;
