@@ -29,8 +29,8 @@ use super::super::place::called_here;
 /// With `Separate`, layers compute again on the way back what their gradients need, in the room that the layer before
 /// used. That pays for many layers whose activations are large; where one layer is most of the network, it needs more
 /// than `Single`. A recurrent layer with a way back of its own ([`Lstm`](super::Lstm)) has outputs, memory and gates of
-/// all steps on the way back, which the other modes keep from the way forward on; beside them it needs in each mode only
-/// what one step needs.
+/// all steps on the way back, which the other modes keep from the way forward on; beside them it needs in each mode
+/// only what one step needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkspaceMode {
     /// No workspaces: DL4J's `NONE`.
