@@ -401,6 +401,25 @@ fn floats_are_divided_by_numbers_not_multiplied_by_a_rounded_inverse() {
     });
 }
 
+/// Broken by: a product of the gradient with the share of an operand, which is 0.
+#[test]
+fn an_infinite_gradient_reaches_what_was_chosen_and_nothing_else() {
+    each(|device| {
+        let high = f64::INFINITY;
+        let of = |data: &[f64]| Var::from_slice(data, data.len(), device).unwrap();
+        let steep = |y: ndgc::Result<Tensor>| y?.affine(high, 0.);
+        let (x, y) = (of(&[1., 2., 3.]), of(&[2., 2., 1.]));
+        assert_eq!(slope::<f64>(&x, steep(x.maximum(&y))), [0., high, high]);
+        assert_eq!(slope::<f64>(&y, steep(x.maximum(&y))), [high, high, 0.]);
+        assert_eq!(slope::<f64>(&x, steep(x.minimum(&y))), [high, high, 0.]);
+        assert_eq!(slope::<f64>(&y, steep(x.broadcast_minimum(&y))), [0., high, high]);
+        assert_eq!(slope::<f64>(&x, x.maximum(&y)), [0., 0.5, 1.]);
+        let (base, exponent) = (of(&[3., 0.]), of(&[0., 2.]));
+        assert_eq!(slope::<f64>(&base, steep(base.pow(&exponent)))[0], 0.);
+        assert_eq!(slope::<f64>(&exponent, steep(base.pow(&exponent)))[1], 0.);
+    });
+}
+
 /// What is filled with one number, in each way there is.
 fn minus_zero_stays<T: WithDType>(device: &Device) {
     let manager = NdManager::new_base_manager(device).unwrap();

@@ -322,13 +322,13 @@ macro_rules! for_each_binary {
                 { |g, x, y| {
                     let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(y)?;
                     // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
-                    g.mul(&zero_where(&y.eq(&y.zeros_like()?)?, &slope)?)
+                    zero_where(&y.eq(&y.zeros_like()?)?, &g.mul(&slope)?)
                 } }
                 { |g, x, y| {
                     let slope = x.broadcast_pow(y)?.broadcast_mul(&x.log()?)?;
                     // At 0 the formula has 0 * infinity; the limit is 0, but for negative exponents.
                     let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.ge(&y.zeros_like()?)?)?;
-                    g.mul(&zero_where(&flat, &slope)?)
+                    zero_where(&flat, &g.mul(&slope)?)
                 } }
             /// The angle in `[-pi, pi]` of the point `(y, x)`, where x is the left operand.
             Atan2 [atan2 broadcast_atan2 atan2_ atan2_into broadcast_atan2_into] float

@@ -227,11 +227,11 @@ fn zero_where(mask: &Proxy, values: &Proxy) -> Result<Proxy> {
     mask.broadcast_as(*values.shape())?.where_cond(&values.zeros_like()?, values)
 }
 
-/// The gradient of an operand that is chosen where it `wins`. Where both are equal it is shared.
+/// The gradient of an operand that is chosen where it `wins`. Where both are equal it is shared. By choice, since an
+/// infinite one times 0 is NaN.
 fn of_choice(grad: &Proxy, wins: Proxy, x: &Proxy, y: &Proxy) -> Result<Proxy> {
-    let share = wins.to_dtype(grad.dtype())?;
-    let ties = x.broadcast_eq(y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
-    grad.mul(&share.add(&ties)?)
+    let shared = x.broadcast_eq(y)?.where_cond(&grad.affine(0.5, 0.0)?, &grad.zeros_like()?)?;
+    wins.where_cond(grad, &shared)
 }
 
 /// The gradient of one coordinate of the point whose angle is taken: of the height, or of what lies along the axis.
