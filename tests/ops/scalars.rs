@@ -84,3 +84,26 @@ fn products_with_numbers_have_the_signs_of_their_zeros() {
         }
     });
 }
+
+/// Broken by: a conversion that wraps, so that i64::MAX was -1 of i32.
+#[test]
+fn numbers_beyond_an_integer_dtype_end_with_it() {
+    each(|device| {
+        let x = Tensor::new([-5i32, 7], device).unwrap();
+        assert_eq!(values::<i32>(&x.clamp(0i64, i64::MAX).unwrap()), [0, 7]);
+        assert_eq!(values::<i32>(&x.clamp(i64::MIN, 1u64 << 60).unwrap()), [-5, 7]);
+        assert_eq!(values::<i32>(&x.clamp(u64::MAX, u64::MAX).unwrap()), [i32::MAX; 2]);
+        let large = Tensor::new([3u64, u64::MAX], device).unwrap();
+        assert_eq!(values::<u64>(&large.clamp(i64::MIN, 5i64).unwrap()), [3, 5]);
+        assert_eq!(values::<u64>(&large.clamp(5i64, u64::MAX).unwrap()), [5, u64::MAX]);
+        let (bytes, low) = (Tensor::new([4u8, 200], device).unwrap(), Tensor::new([9u8, 0], device).unwrap());
+        assert_eq!(values::<u8>(&bytes.clamp(&low, 300i64).unwrap()), [9, 200]);
+        assert_eq!(values::<u8>(&bytes.clamp(-300i64, &low).unwrap()), [4, 0]);
+        let single = Tensor::new([-1f32, 9e18], device).unwrap();
+        assert_eq!(values::<f32>(&single.clamp(0.5, i64::MAX).unwrap()), [0.5, 9e18]);
+        for (min, max) in [(i64::MAX, 0), (i64::MAX, i64::MAX - 1)] {
+            assert!(matches!(error(x.clamp(min, max)), Error::Argument { op: "clamp", .. }));
+        }
+        assert!(matches!(error(x.clamp(f64::NAN, i64::MAX)), Error::Argument { op: "clamp", .. }));
+    });
+}

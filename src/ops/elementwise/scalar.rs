@@ -25,6 +25,12 @@ pub trait TensorOrScalar {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::StaleArray`](crate::Error::StaleArray).
     fn beside(&self, other: &Proxy) -> Result<Proxy>;
+
+    /// The number, if it is one, whether a double holds it or not.
+    #[doc(hidden)]
+    fn scalar(&self) -> Option<Scalar> {
+        None
+    }
 }
 
 impl TensorOrScalar for &Proxy {
@@ -68,6 +74,10 @@ impl<T: WithDType> TensorOrScalar for T {
 
     fn beside(&self, other: &Proxy) -> Result<Proxy> {
         Proxy::from_slice(&[*self], (), other.device())?.to_dtype(other.dtype())?.broadcast_as(other.shape())
+    }
+
+    fn scalar(&self) -> Option<Scalar> {
+        Some((*self).into())
     }
 }
 
@@ -134,6 +144,10 @@ macro_rules! scalars {
                     $(Scalar::$variant(value) => value.beside(other),)*
                 }
             }
+
+            fn scalar(&self) -> Option<Scalar> {
+                Some(*self)
+            }
         }
     };
 }
@@ -143,6 +157,16 @@ scalars! {
 }
 
 impl Scalar {
+    /// An integer as the nearest one that a dtype of integers has, where its conversion would wrap. Floats, and any
+    /// number for other dtypes, are converted so, and stay.
+    pub(crate) fn nearest(self, dtype: DType) -> Self {
+        let Some(whole) = self.whole().filter(|_| dtype.is_int() && self.dtype().is_int()) else { return self };
+        with_type!(dtype, T => {
+            let [low, high] = [f64::NEG_INFINITY, f64::INFINITY].map(|end| T::from_f64(end).to_i128());
+            T::from_i128(whole.clamp(low, high)).into()
+        })
+    }
+
     /// 0 of a dtype.
     pub fn zero(dtype: DType) -> Self {
         with_type!(dtype, T => T::from_i128(0).into())

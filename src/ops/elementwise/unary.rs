@@ -25,7 +25,7 @@ use crate::ops::{
         reuse::{Change, Operand, Reuse, Reused, Temporary, is_recorded, write_in_place},
         target::{kernel as kernel_into, write},
     },
-    elementwise::scalar::{TensorOrScalar, with_operand},
+    elementwise::scalar::TensorOrScalar,
 };
 
 /// The gradient of an operation with one operand.
@@ -301,9 +301,10 @@ impl Proxy {
         )
     }
 
-    /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the
-    /// larger of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut, and 1 at the
-    /// numbers, as in PyTorch; among equals of arrays it is shared, as of [`Proxy::maximum`].
+    /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. A number beyond an
+    /// integer dtype stands for the nearest one that it has. With arrays the larger of this and `min`, then the smaller
+    /// of that and `max`. The gradient is 0 where a number cut, and 1 at the numbers, as in PyTorch; among equals of
+    /// arrays it is shared, as of [`Proxy::maximum`].
     ///
     /// ```
     /// # use ndgc::{Device, Error, Tensor};
@@ -323,10 +324,7 @@ impl Proxy {
         let call = Call::here("clamp");
         match (min.number(), max.number()) {
             (Some(min), Some(max)) => clamped(call, self, [min, max]),
-            _ => composite(call, self, &mut || {
-                let raised = with_operand(call, self, &min, |x, min| x.maximum(min))?;
-                with_operand(call, &raised, &max, |x, max| x.minimum(max))
-            }),
+            _ => clamped_by(call, self, [&min, &max]),
         }
     }
 }
@@ -430,6 +428,26 @@ fn clamped(call: Call, x: &Proxy, [min, max]: [f64; 2]) -> Result<Proxy> {
             }
         },
     )
+}
+
+/// Between arrays, or numbers that no double holds.
+fn clamped_by(call: Call, x: &Proxy, [min, max]: [&dyn TensorOrScalar; 2]) -> Result<Proxy> {
+    composite(call, x, &mut || {
+        if let (Some(low), Some(high)) = (min.scalar(), max.scalar()) {
+            match (low.whole(), high.whole()) {
+                (Some(low), Some(high)) if low > high => {
+                    return argument(call, "range", format!("{low} to {high}"), "in ascending order");
+                }
+                _ => check_range([low.to_f64(), high.to_f64()], call)?,
+            }
+        }
+        let end = |of: &dyn TensorOrScalar, x: &Proxy| match of.scalar() {
+            Some(number) => number.nearest(x.dtype()).beside(x),
+            None => of.beside(x),
+        };
+        let raised = x.maximum(&end(min, x)?)?;
+        raised.minimum(&end(max, &raised)?)
+    })
 }
 
 pub(crate) fn copy_of(call: Call, src: &Proxy) -> Result<Proxy> {
