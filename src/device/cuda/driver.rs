@@ -24,7 +24,7 @@ use crate::device::{
         context::{CapturedGraph, CudaContext, CudaEvent, CudaStream, PinnedMemory},
         conv,
         kernels::{Entry, Kernels},
-        launch::{Arguments, Launch, LaunchResources, PICKS, THREADS, plan, scratch_needed},
+        launch::{Arguments, GRID, Launch, LaunchResources, PICKS, THREADS, plan, scratch_needed},
         params::{Counter, Params, address},
         raw::Address,
         staging::{Downloads, LARGEST, Uploads},
@@ -256,7 +256,7 @@ impl CudaDriver {
     }
 
     fn start<P: Params>(&self, stream: usize, launch: &Launch, params: &P) -> Result<()> {
-        let blocks = u32::try_from(launch.blocks).unwrap_or(i32::MAX as u32).min(i32::MAX as u32);
+        let blocks = launch.blocks.min(GRID) as u32;
         self.start_entry(stream, launch.entry, launch.dtype, blocks, params)
     }
 

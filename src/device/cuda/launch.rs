@@ -19,6 +19,8 @@ use crate::device::{
 
 /// Threads of a block, in every kernel.
 pub(super) const THREADS: u64 = 256;
+/// Blocks of a grid, at most.
+pub(super) const GRID: u64 = i32::MAX as u64;
 /// Elements that a thread of an elementwise kernel takes, if there are many.
 const EACH: u64 = 4;
 /// Rows and columns of a tile of the product.
@@ -268,7 +270,9 @@ fn fold(
         Entry::Reduce => (resources.blocks * THREADS).div_ceil(count).next_power_of_two().max(32),
         _ => THREADS,
     };
-    let lanes = (len / 2).max(1).next_power_of_two().min(most).min(busy);
+    // More outputs than a grid has blocks: several for each.
+    let fitting = (THREADS / count.div_ceil(GRID).next_power_of_two()).max(1);
+    let lanes = (len / 2).max(1).next_power_of_two().min(most).min(busy).min(fitting);
     let groups = count.div_ceil(THREADS / lanes);
     let parts = parts(entry, src.dtype(), count, len, groups, lanes, resources);
     let arguments = Arguments::Fold(Fold {
@@ -644,4 +648,44 @@ fn optimiser(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     let step = Step { count, param: param_at, grad, m, v, h, rate, a, b, eps, decay, fix1, fix2, next, step, replay };
     let arguments = Arguments::Step(step);
     Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, resources), arguments })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::base::layout::Layout;
+    use crate::device::span::Span;
+
+    /// Elements that nobody looks at.
+    fn view(dtype: DType, layout: Layout) -> OwnedView {
+        let span = Span::new(NonNull::dangling(), layout.end() * dtype.size_in_bytes());
+        OwnedView::new(span, dtype, layout)
+    }
+
+    #[test]
+    fn more_outputs_than_a_grid_has_blocks_share_them() {
+        let resources = LaunchResources {
+            blocks: 1 << 10,
+            scratch: 0,
+            scratch_bytes: 1 << 20,
+            tickets: 0,
+            ticket_count: 1 << 10,
+            fault: 0,
+            replay: 0,
+            ordered: false,
+        };
+        for count in [(1usize << 31) - 1, (1 << 31) + 5, (1 << 33) + 5] {
+            // Windows of bytes, of which each has an output.
+            let src = view(DType::U8, Layout::contiguous(count + 511).windows(0, count, 512, 1));
+            let dst = view(DType::U32, Layout::contiguous(count));
+            let kernel = Kernel::ArgReduce { largest: true, src, axis: 1, dst };
+            let Some(Launch { blocks, arguments: Arguments::Fold(fold), .. }) = plan(&kernel, &resources) else {
+                panic!("a launch");
+            };
+            let outputs = blocks / u64::from(fold.parts) * (THREADS / u64::from(fold.lanes));
+            assert!(blocks <= GRID && outputs >= count as u64, "{count}: {blocks} blocks, {} lanes", fold.lanes);
+        }
+    }
 }
