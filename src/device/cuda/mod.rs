@@ -225,6 +225,9 @@ impl Cuda {
 
     /// Whether `index_add` and `scatter_add` add in the order of the indices, so that sums of floats are the same bits
     /// in every run, as on the host. Off at first, since it is slower. Returns what it was.
+    ///
+    /// Sums of floats of 8 and 16 bits are rounded at each addition, in either order, where the host adds in f32: a
+    /// million ones added to one f16 are 2,048 here.
     pub fn order_scattered_sums(&self, order: bool) -> bool {
         // Relaxed: a setting of its own.
         self.0.device.driver().ordered.swap(order, Ordering::Relaxed)
