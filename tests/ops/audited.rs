@@ -220,6 +220,17 @@ fn histograms_look_at_numbers_alone_for_their_range() {
     });
 }
 
+/// Broken by: a product with the rounded number of bins in one, which is 1 / 49 here.
+#[test]
+fn a_number_at_the_edge_of_two_bins_is_in_the_upper_one() {
+    each(|device| {
+        let x = Tensor::new([0f64, 48., 49., 98.], device).unwrap();
+        assert_eq!(values::<f64>(&x.histc(2, 0., 98.).unwrap()), [2., 2.]);
+        let wide = Tensor::new([0f64, 4.5e307, 9.5e307, 1e308], device).unwrap();
+        assert_eq!(values::<f64>(&wide.histc(10, 0., 1e308).unwrap()), [1., 0., 0., 0., 1., 0., 0., 0., 0., 2.]);
+    });
+}
+
 #[test]
 fn numbers_in_expressions_keep_all_their_bits() {
     each(|device| {

@@ -362,7 +362,13 @@ impl Proxy {
             }
             let inside = all.broadcast_ge(&number(&all, low, call.site)?)?;
             let inside = inside.mul(&all.broadcast_le(&number(&all, high, call.site)?)?)?;
-            let part = all.affine(1.0, -low)?.affine(bins as f64 / (high - low), 0.0)?.clamp(0.0, (bins - 1) as f64)?;
+            let (above, width, count) = (all.affine(1.0, -low)?, high - low, bins as f64);
+            // The product first, where there is one: of whole numbers it is exact, and so is what lies at an edge.
+            let part = match (width * count).is_finite() {
+                true => above.affine(count, 0.0)? / width,
+                false => above.affine(count / width, 0.0),
+            };
+            let part = part?.clamp(0.0, (bins - 1) as f64)?;
             let ids = inside.where_cond(&part, &part.full_like(bins as f64)?)?.to_dtype(DType::I64)?;
             let once = Proxy::ones(all.elem_count(), DType::I64, self.device())?;
             let counts = Proxy::zeros(bins.saturating_add(1), DType::I64, self.device())?.index_add(&ids, &once, 0)?;
