@@ -220,6 +220,21 @@ fn histograms_look_at_numbers_alone_for_their_range() {
     });
 }
 
+/// Broken by: a product with 1 / 49, which 49 times is less than 1.
+#[test]
+fn variances_and_slopes_of_means_are_divided_by_their_count() {
+    each(|device| {
+        let mut data = vec![0f64; 50];
+        data[..4].copy_from_slice(&[7., -7., 7., -7.]);
+        let x = Tensor::from_slice(&data, 50, device).unwrap();
+        assert_eq!(values::<f64>(&x.var(0).unwrap()), [4.]);
+        assert_eq!(values::<f64>(&x.std(0).unwrap()), [2.]);
+        assert!(values::<f64>(&x.narrow(0, 0, 1).unwrap().var(0).unwrap())[0].is_nan());
+        let x = Var::from_slice(&[1f64; 49], 49, device).unwrap();
+        assert_eq!(slope::<f64>(&x, x.mean_all().and_then(|mean| mean.affine(49., 0.))), [1.; 49]);
+    });
+}
+
 /// Broken by: a product with the rounded number of bins in one, which is 1 / 49 here.
 #[test]
 fn a_number_at_the_edge_of_two_bins_is_in_the_upper_one() {

@@ -65,7 +65,7 @@ fn gradient(
     move |grad, _| {
         let expanded = grad.reshape(kept)?.broadcast_as(shape)?;
         Ok(one(match (op, &saved) {
-            (ReduceOp::Mean, _) => expanded.affine(1.0 / reduced as f64, 0.0)?,
+            (ReduceOp::Mean, _) => (&expanded / reduced as f64)?,
             (ReduceOp::Sum, _) | (_, None) => expanded,
             (_, Some((x, extreme))) => {
                 let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype())?;

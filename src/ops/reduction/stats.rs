@@ -26,10 +26,10 @@ fn summed(x: &Proxy, axes: &[usize], keep: bool) -> Result<Proxy> {
 fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
     check::float(op, x.dtype())?;
     let (axes, count) = axes_of(x, dims, op)?;
-    let share = if count > 1 { 1.0 / (count - 1) as f64 } else { f64::NAN };
+    let free = if count > 1 { (count - 1) as f64 } else { f64::NAN };
     in_single(x, |x| {
         let squares = x.broadcast_sub(&x.mean_keepdim(&axes[..])?)?.sqr()?;
-        summed(&squares, &axes, keep)?.affine(share, 0.0)
+        summed(&squares, &axes, keep)? / free
     })
 }
 
