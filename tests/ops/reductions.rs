@@ -241,7 +241,11 @@ fn softmax_is_stable_for_large_values_and_one_for_a_scalar() {
         assert_eq!(values::<f64>(&large.softmax(1).unwrap()), [0.5, 0.5, 0.]);
         let log = values::<f64>(&large.log_softmax(1).unwrap());
         assert!((log[0] + 2f64.ln()).abs() < 1e-12 && (log[2] + 2000. + 2f64.ln()).abs() < 1e-9, "{log:?}");
-        assert_eq!(Tensor::new(3f32, device).unwrap().softmax(0).unwrap().to_scalar::<f32>().unwrap(), 1.);
+        let scalar = Tensor::new(3f32, device).unwrap();
+        for one in [scalar.softmax(0), scalar.softmax(-1)] {
+            assert_eq!(one.unwrap().to_scalar::<f32>().unwrap(), 1.);
+        }
+        assert!(matches!(error(scalar.log_softmax(1)), Error::DimOutOfRange { op: "log_softmax", dim: 1, .. }));
         assert!(matches!(error(large.softmax(2)), Error::DimOutOfRange { op: "softmax", dim: 2, .. }));
     });
 }

@@ -19,7 +19,7 @@ use crate::ops::{
 
 /// # Networks: softmax and its loss
 impl Proxy {
-    /// `e^x / sum(e^x)` along an axis. Floats; the result belongs to the owner of this array.
+    /// `e^x / sum(e^x)` along an axis, of a scalar 0 or -1. Floats; the result belongs to the owner of this array.
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
@@ -89,6 +89,8 @@ fn cross_entropy_grad(call: Call, probs: &Proxy, labels: &Proxy, grad: &Proxy) -
 fn over_axis<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
     if shape.rank() == 0 {
+        // As of one axis, which the only element has to itself.
+        call.axis(dim, &Shape::from(1usize))?;
         return compose(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
     }
     let (axis, last) = (call.axis(dim, &shape)?, shape.rank() - 1);
