@@ -174,7 +174,7 @@ fn a_library_that_cannot_be_set_up_keeps_no_memory() {
             device.clear_cache();
             cuda.memory_info().unwrap().0
         };
-        for call in ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2"] {
+        for call in ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSetMathMode"] {
             let before = free();
             for _ in 0..3 {
                 pretend.fail(Some(call), 1, 3);

@@ -548,6 +548,10 @@ pub(super) struct GemmSide {
 /// `cublasGemmAlgo_t`.
 const GEMM_DEFAULT: c_int = -1;
 
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of a sum of halves are added in f32 too, where the library
+/// splits it, and are not halves in between.
+const WHOLE_SUMS: c_int = 16;
+
 impl Blas {
     /// A handle that submits to `stream`, on the context that is current, and works in bytes of the device that are
     /// never freed.
@@ -557,6 +561,7 @@ impl Blas {
         Ok(unsafe {
             handle(|out| api.create(out)).and_then(|raw| {
                 let set = api.set_stream(raw, stream.0).and_then(|()| api.set_workspace(raw, workspace, bytes));
+                let set = set.and_then(|()| api.set_math(raw, WHOLE_SUMS));
                 if set.is_err() {
                     let _ = api.destroy(raw);
                 }

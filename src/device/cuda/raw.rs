@@ -171,6 +171,7 @@ table! {
         destroy = "cublasDestroy_v2" (handle: BlasHandle);
         set_stream = "cublasSetStream_v2" (handle: BlasHandle, stream: RawStream);
         set_workspace = "cublasSetWorkspace_v2" (handle: BlasHandle, workspace: Address, bytes: usize);
+        set_math = "cublasSetMathMode" (handle: BlasHandle, mode: c_int);
         gemm = "cublasGemmStridedBatchedEx" (
             handle: BlasHandle, trans_a: c_int, trans_b: c_int, m: c_int, n: c_int, k: c_int, alpha: *const c_void,
             a: Address, a_type: c_int, lda: c_int, stride_a: i64, b: Address, b_type: c_int, ldb: c_int, stride_b: i64,
