@@ -93,11 +93,11 @@ impl Module for PReLU {
                         let why = format!("{channels} channels on axis 1, and {slopes} slopes");
                         return Err(Error::shape_mismatch("prelu", dims, self.weight.dims(), why));
                     }
-                    self.weight.reshape(&[1, slopes, 1, 1, 1, 1][..rank])?
+                    self.weight.flatten_all()?
                 }
                 _ => self.weight.clone(),
             };
-            x.relu()?.sub(&x.neg()?.relu()?.broadcast_mul(&slopes)?)
+            x.prelu(&slopes)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What a reader of the operations found: values at the ends of dtypes, and gradients where a formula breaks.
 
-use ndgc::nn::init::Init;
+use ndgc::nn::{Module, PReLU, init::Init};
 use ndgc::{DType, Device, Error, F8E4M3, NdManager, Tensor, TensorExt, Var, WithDType, bf16, f16, t};
 
 use crate::ops::cases::for_floats;
@@ -443,6 +443,31 @@ fn an_infinite_gradient_reaches_what_was_chosen_and_nothing_else() {
         let (base, exponent) = (of(&[3., 0.]), of(&[0., 2.]));
         assert_eq!(slope::<f64>(&base, steep(base.pow(&exponent)))[0], 0.);
         assert_eq!(slope::<f64>(&exponent, steep(base.pow(&exponent)))[1], 0.);
+    });
+}
+
+/// Broken by: slopes times the 0 that stands for what is above 0, and a layer that has a formula of its own.
+#[test]
+fn learned_slopes_are_of_what_is_not_above_zero() {
+    each(|device| {
+        let high = f64::INFINITY;
+        let x = Var::new([-2f64, 0., 3.], device).unwrap();
+        let slopes = Var::new([0.5f64, 0.25, 4.], device).unwrap();
+        let layer = PReLU::new(slopes.as_tensor().clone(), false);
+        let both = || [x.prelu(&slopes), layer.forward(&x)];
+        for y in both() {
+            assert_eq!(values::<f64>(y.as_ref().unwrap()), [-1., 0., 3.]);
+            assert_eq!(slope::<f64>(&x, y), [0.5, 0.25, 1.], "at 0 the slope");
+        }
+        for y in both() {
+            let steep = y.and_then(|y| y.affine(high, 0.));
+            assert_eq!(slope::<f64>(&slopes, steep)[2], 0.);
+        }
+        let steep = Tensor::new([1f64, high, high], device).unwrap();
+        let layer = PReLU::new(steep.clone(), false);
+        for y in [x.prelu(&steep), layer.forward(&x)] {
+            assert_eq!(values::<f64>(&y.unwrap())[2], 3.);
+        }
     });
 }
 

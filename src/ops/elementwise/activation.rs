@@ -179,7 +179,7 @@ impl Proxy {
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
-    /// element. With gradients of both.
+    /// element. With gradients of both; that at 0 is the slope, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] of the slopes; as [`Proxy::exp`].
@@ -199,9 +199,9 @@ impl Proxy {
                 return Err(Error::shapes(op, &shape, &of_slopes, "needs one slope, or one for each entry of axis 1"));
             };
             check::float(op, self.dtype())?;
+            // What is above 0 is chosen, not added to a 0 times its slope: that is NaN where one is infinite.
             let below = self.ext_clamp_max(0.0)?.broadcast_mul(&slopes)?;
-            // A NaN comes through below alone.
-            self.relu()?.add(&below)
+            self.gt(0.0)?.where_cond(self, &below)
         })
     }
 
