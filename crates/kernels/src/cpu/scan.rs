@@ -59,19 +59,30 @@ fn scan_by<T: Number, A: Copy>(
 pub(super) fn scan<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, axis: usize, reverse: bool) {
     let way = (axis, reverse);
     match op {
-        ScanOp::Sum if T::DTYPE.is_float() => {
-            scan_by(src, dst, way, 0.0, |sum: f64, x| sum + x.to_f64(), T::from_f64);
-        }
-        ScanOp::Prod if T::DTYPE.is_float() => {
-            scan_by(src, dst, way, 1.0, |product: f64, x| product * x.to_f64(), T::from_f64);
-        }
-        ScanOp::Sum => scan_by(src, dst, way, T::ZERO, T::add, |sum| sum),
-        ScanOp::Prod => scan_by(src, dst, way, T::ONE, T::mul, |product| product),
         ScanOp::Max => scan_by(src, dst, way, T::LOWEST, T::max_or_nan, |best| best),
         ScanOp::Min => scan_by(src, dst, way, T::HIGHEST, T::min_or_nan, |best| best),
+        // Known to the compiler, so that no dtype has the code of both.
+        _ if const { T::DTYPE.is_float() } => scan_of_floats(op, src, dst, way),
+        _ => scan_of_integers(op, src, dst, way),
+    }
+}
+
+/// Sums, products and logarithms of sums, in f64.
+fn scan_of_floats<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, way: (usize, bool)) {
+    match op {
         ScanOp::LogSumExp => {
             scan_by(src, dst, way, f64::NEG_INFINITY, |sum, x| log_add_exp(sum, x.to_f64()), T::from_f64);
         }
+        ScanOp::Prod => scan_by(src, dst, way, 1.0, |product: f64, x| product * x.to_f64(), T::from_f64),
+        _ => scan_by(src, dst, way, 0.0, |sum: f64, x| sum + x.to_f64(), T::from_f64),
+    }
+}
+
+/// Sums and products.
+fn scan_of_integers<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, way: (usize, bool)) {
+    match op {
+        ScanOp::Prod => scan_by(src, dst, way, T::ONE, T::mul, |product| product),
+        _ => scan_by(src, dst, way, T::ZERO, T::add, |sum| sum),
     }
 }
 
