@@ -55,7 +55,15 @@ fn rank(places: &mut [usize], keys: &[u64], descending: bool) {
 
 /// The keys of all elements of an array, in row-major order.
 fn keys_of(op: &'static str, x: &Proxy) -> Result<Vec<u64>> {
-    with_type!(x.dtype(), T => collected(op, x.to_vec::<T>()?.into_iter().map(key)))
+    with_type!(x.dtype(), T => {
+        let all = x.to_vec::<T>()?;
+        let mut keys = heap::room(op, all.len())?;
+        // A loop: iterators would be compiled for each dtype.
+        for &x in &all {
+            keys.push(key(x));
+        }
+        Ok(keys)
+    })
 }
 
 /// The elements along an axis, sorted: for each place of the other axes the indices in order, and whether one is NaN.
