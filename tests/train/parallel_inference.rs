@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
+use std::sync::{Arc, Barrier, Condvar, Mutex, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -329,6 +329,33 @@ fn idle_workers_cost_nothing() {
         let before = named("ndgc-inference");
         thread::sleep(Duration::from_millis(400));
         assert!(named("ndgc-inference").1 <= before.1 + 1, "workers that wait do not run");
+    });
+}
+
+#[test]
+fn requests_that_come_while_a_worker_looks_are_answered_side_by_side() {
+    // Broken by: a worker that looks, takes the first of two, and leaves nobody awake for the second.
+    both(|| {
+        for (mode, limit) in [(InferenceMode::Sequential, 32), (InferenceMode::Batched, 1)] {
+            let inside = Arc::new((Mutex::new(0u32), Condvar::new()));
+            let of_model = Arc::clone(&inside);
+            let model = move |x: &Tensor| {
+                let (count, changed) = &*of_model;
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                changed.notify_all();
+                // Each waits for the other one of its pair.
+                let (pair, wait) = (count.next_multiple_of(2), Duration::from_secs(20));
+                let (count, late) = changed.wait_timeout_while(count, wait, |count| *count < pair).unwrap();
+                assert!(!late.timed_out(), "thirteen: alone for long");
+                drop(count);
+                x.affine(2., 0.)
+            };
+            let inference = ParallelInference::builder(model).inference_mode(mode).batch_limit(limit).workers(2);
+            let inference = inference.build().unwrap();
+            let ask = || (0..300).for_each(|_| drop(inference.output(&rows(1, 2, 1.)).unwrap()));
+            thread::scope(|scope| [scope.spawn(ask), scope.spawn(ask)].map(|asks| asks.join().unwrap()));
+        }
     });
 }
 

@@ -120,7 +120,12 @@ impl ParallelInferenceBuilder {
         let workers = if mode == InferenceMode::InPlace { 0 } else { workers };
         let shared = Arc::new(InferenceShared {
             model: Mutex::new(model),
-            queue: Mutex::new(RequestQueue { waiting: VecDeque::new(), gathering: false, closed: false }),
+            queue: Mutex::new(RequestQueue {
+                waiting: VecDeque::new(),
+                looking: false,
+                gathering: false,
+                closed: false,
+            }),
             arrived: Condvar::new(),
             taken: Condvar::new(),
             served: (0..workers).map(|_| AtomicU64::new(0)).collect(),
@@ -142,8 +147,8 @@ impl ParallelInferenceBuilder {
 /// A model that many threads ask at once; requests are answered together where that is faster.
 ///
 /// Answers are the caller's: no workspace ends them. A request that the model refuses, or panics at, fails alone. Idle
-/// workers wait without using the processor. A drop, or [`ParallelInference::shutdown`], ends them, and requests that
-/// wait then fail.
+/// workers wait without using the processor, but for one that looks for 30 us whether more comes: to be woken takes
+/// longer than a small model. A drop, or [`ParallelInference::shutdown`], ends them, and requests that wait then fail.
 ///
 /// ```
 /// # use ndgc::train::ParallelInference;
@@ -223,7 +228,11 @@ impl ParallelInference {
         let reply = Arc::new(Reply::default());
         let rows = inputs.first().and_then(|input| input.dims().first().copied()).unwrap_or(1);
         let (inputs, masks, arrived) = (inputs.to_vec(), masks.to_vec(), Instant::now());
-        self.shared.put(InferenceRequest { inputs, masks, rows, arrived, reply: Some(Arc::clone(&reply)) })?;
+        let request = InferenceRequest { inputs, masks, rows, arrived, reply: Some(Arc::clone(&reply)) };
+        if self.shared.put(request)? {
+            // Its worker is awake already.
+            until(&mut || reply.answer.try_lock().is_ok_and(|answer| answer.is_some()));
+        }
         reply.wait()
     }
 
@@ -316,6 +325,8 @@ struct InferenceShared {
 
 struct RequestQueue {
     waiting: VecDeque<InferenceRequest>,
+    /// A worker looks whether a request comes, and need not be woken.
+    looking: bool,
     /// A worker waits for requests to fill its batch: the others leave them to it.
     gathering: bool,
     closed: bool,
@@ -328,6 +339,17 @@ struct InferenceRequest {
     arrived: Instant,
     /// None once it is given.
     reply: Option<Arc<Reply>>,
+}
+
+/// How long who waits looks before it sleeps. Other threads that could run do meanwhile.
+const LOOKS: Duration = Duration::from_micros(30);
+
+/// Looks whether something is so, for [`LOOKS`] at most.
+fn until(is_so: &mut dyn FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() && begun.elapsed() < LOOKS {
+        thread::yield_now();
+    }
 }
 
 /// Where an answer is left, and the caller waits.
@@ -363,7 +385,8 @@ impl InferenceShared {
         Arc::clone(&lock(&self.model))
     }
 
-    fn put(&self, request: InferenceRequest) -> Result<()> {
+    /// Whether a worker was looking for it.
+    fn put(&self, request: InferenceRequest) -> Result<bool> {
         let mut queue = self.lock();
         while queue.waiting.len() >= self.settings.queue_limit && !queue.closed {
             queue = self.taken.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -373,14 +396,14 @@ impl InferenceShared {
         }
         queue.waiting.push_back(request);
         // Only the worker that gathers listens then; it could be any of those that wait.
-        let gathering = queue.gathering;
+        let (looking, gathering) = (queue.looking, queue.gathering);
         drop(queue);
         if gathering {
             self.arrived.notify_all()
-        } else {
+        } else if !looking {
             self.arrived.notify_one()
         }
-        Ok(())
+        Ok(looking)
     }
 
     fn work(&self, worker: usize) {
@@ -405,6 +428,7 @@ impl InferenceShared {
 
     /// The next requests to answer together; None at the end.
     fn take(&self) -> Option<Vec<InferenceRequest>> {
+        let mut looked = false;
         let mut queue = self.lock();
         while !queue.closed && (queue.gathering || queue.waiting.is_empty()) {
             if LayerWorkspaceMgr::any_ended() {
@@ -414,12 +438,23 @@ impl InferenceShared {
                 queue = self.lock();
                 continue;
             }
+            if !(looked || queue.looking || queue.gathering) {
+                queue = self.look(queue);
+                looked = true;
+                continue;
+            }
             queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            looked = false;
         }
         let first = queue.waiting.pop_front()?;
         if self.settings.mode == InferenceMode::Sequential {
+            let others_wait = !queue.waiting.is_empty();
             drop(queue);
             self.taken.notify_one();
+            if others_wait {
+                // Nobody was woken for it while this worker looked.
+                self.arrived.notify_one();
+            }
             return Some(vec![first]);
         }
         let limit = self.settings.batch_limit;
@@ -445,6 +480,19 @@ impl InferenceShared {
             self.arrived.notify_all();
         }
         Some(batch)
+    }
+
+    /// Looks for [`LOOKS`] whether a request comes.
+    fn look<'a>(&'a self, mut queue: MutexGuard<'a, RequestQueue>) -> MutexGuard<'a, RequestQueue> {
+        queue.looking = true;
+        drop(queue);
+        until(&mut || match self.queue.try_lock() {
+            Ok(queue) => queue.closed || !queue.waiting.is_empty(),
+            Err(_) => false,
+        });
+        let mut queue = self.lock();
+        queue.looking = false;
+        queue
     }
 
     /// Whether requests that do not fit the batch of who gathers end that: they are as many rows as a batch, or have
