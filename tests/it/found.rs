@@ -307,6 +307,19 @@ fn a_closed_manager_makes_nothing_inside_a_workspace_either() {
         let config = WorkspaceConfig::builder().initial_size(1 << 16).build().unwrap();
         let _cycle = Workspace::enter("CLOSED", &config).unwrap();
         assert!(matches!(manager.ones(4, DType::F32), Err(Error::ManagerClosed { .. })));
+        // Nor what is made of several operations, nor a view of what is there.
+        let x = Tensor::zeros((2, 2), DType::F32, &Device::Cpu).unwrap();
+        let made: [&dyn Fn() -> Result<Tensor>; 5] = [
+            &|| Tensor::eye(3, DType::F32, &manager),
+            &|| Tensor::linspace(0., 1., 5, DType::F32, &manager),
+            &|| Tensor::full(7i64, 4, &manager),
+            &|| Tensor::randperm(4, &manager),
+            &|| x.get_in(&manager, 0),
+        ];
+        for (at, make) in made.iter().enumerate() {
+            let refused = make();
+            assert!(matches!(refused, Err(Error::ManagerClosed { .. })), "{at}: {refused:?}");
+        }
         drop(_cycle);
         destroy_all_workspaces_for_current_thread().unwrap();
     });

@@ -606,7 +606,8 @@ pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Resu
     note_owner(|| Some(at.owner()));
     let result = in_composite(call.site, f)?;
     if result.is_attached() {
-        return Ok(result);
+        // As in `place`.
+        return if at.takes_arrays() { Ok(result) } else { Err(at.refusal(call.op, Refused::Closed)) };
     }
     give(call.op, result, at.owner(), |refused| at.refusal(call.op, refused))
 }
