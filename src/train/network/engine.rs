@@ -22,7 +22,8 @@ use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 /// What is asked for of a layer's scores, given its input, the labels and their mask.
 pub(super) type Scored = fn(&dyn Layer, &Tensor, &Tensor, Option<&Tensor>, &Pass<'_>) -> Result<Option<Tensor>>;
 
-const MEAN: Scored = |layer, x, labels, mask, pass| layer.score(x, labels, mask, pass);
+/// The mean of them, which training follows.
+pub(super) const MEAN: Scored = |layer, x, labels, mask, pass| layer.score(x, labels, mask, pass);
 
 /// A batch, however many inputs and outputs it has.
 ///

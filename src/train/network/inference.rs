@@ -9,10 +9,9 @@ use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
 use super::super::shared::same_bytes;
-use super::engine::{Examples, Labels, Run, Scored};
+use super::engine::{Examples, Labels, MEAN, Run, Scored};
 use super::layer::Layer;
 use super::layers::beyond_probabilities;
-use super::loss::mean_of;
 use super::masks::Masks;
 use super::network::{Network, Source};
 use super::scratch::{Few, Slots};
@@ -278,7 +277,8 @@ impl Network {
     /// As [`Network::fit_batch`].
     #[track_caller]
     pub fn score_batch<B: Examples>(&self, batch: &B, training: bool) -> Result<f64> {
-        let means = self.with_scores(batch, training, |scores| super::regularization::number(&mean_of(scores)?));
+        // As in training, whose mean of halves is rounded once.
+        let means = self.with_scores(batch, training, MEAN, super::regularization::number);
         Ok(called_here(means)?.iter().sum::<f64>() + self.penalties()?)
     }
 
@@ -302,7 +302,8 @@ impl Network {
     #[track_caller]
     pub fn score_examples<B: Examples>(&self, batch: &B, add_penalties: bool) -> Result<Tensor> {
         let penalties = if add_penalties { self.penalties()? } else { 0.0 };
-        let mut all = called_here(self.with_scores(batch, false, Tensor::try_detach))?.into_iter();
+        let each: Scored = |layer, x, labels, mask, pass| layer.scores(x, labels, mask, pass);
+        let mut all = called_here(self.with_scores(batch, false, each, Tensor::try_detach))?.into_iter();
         let first = all.next().ok_or_else(|| Error::msg("a network has an output"))?;
         // In the caller's workspace they would end with its cycle.
         let _out = Workspace::scope_out();
@@ -314,6 +315,7 @@ impl Network {
         &self,
         batch: &B,
         training: bool,
+        score: Scored,
         f: impl Fn(&Tensor) -> Result<R>,
     ) -> Result<Vec<R>> {
         no_grad(|| {
@@ -332,8 +334,7 @@ impl Network {
             let run = Run { mgr: &single, training, again: true, ..self.inferring(&features, masks, false) };
             let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
             let mut all = Vec::with_capacity(self.outputs.len());
-            let each: Scored = |layer, x, labels, mask, pass| layer.scores(x, labels, mask, pass);
-            self.scores(&labels, &run, each, |scores| {
+            self.scores(&labels, &run, score, |scores| {
                 all.push(f(&scores)?);
                 Ok(())
             })?;
