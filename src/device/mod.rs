@@ -497,9 +497,10 @@ impl Device {
     }
 
     /// The most bytes that the process may have resident when the host takes memory from the system, or that a device's
-    /// pool may have from its driver, or none. Returns the limit before. What is kept for reuse goes back before a
-    /// request is refused; what programs allocate themselves, and kernels and libraries of a device, counts, and is not
-    /// refused. Pages of files do not count: the system takes them back where it needs them.
+    /// pool may have from its driver, or none. Returns the limit before. What is kept for reuse goes back if there is
+    /// more than a new limit, and before a request is refused; what programs allocate themselves, and kernels and
+    /// libraries of a device, counts, and is not refused. Pages of files do not count: the system takes them back where
+    /// it needs them.
     ///
     /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; without that, what the control
     /// group of the process may have, as in a container, if that is less than the machine has, and else none. For CUDA

@@ -482,9 +482,14 @@ impl<D: Driver> AsyncDevice<D> {
         (self.taken(&state), state.pool.stats.physical_limit)
     }
 
-    /// Sets the limit on what is taken from the driver; returns the one before.
+    /// Sets the limit on what is taken from the driver; what waits for reuse goes back where more is. Returns the one
+    /// before.
     pub(crate) fn set_physical_limit(&self, bytes: Option<u64>) -> Option<u64> {
-        std::mem::replace(&mut self.lock().pool.stats.physical_limit, bytes)
+        let before = std::mem::replace(&mut self.lock().pool.stats.physical_limit, bytes);
+        if bytes.is_some_and(|most| self.physical().0 > most) {
+            self.trim();
+        }
+        before
     }
 
     /// Sets the limit on active bytes; returns the one before.
