@@ -113,7 +113,9 @@ impl fmt::Display for Stats {
         self.iter().try_for_each(|(name, value)| {
             let is_size = name.rsplit('.').nth(1) == Some("bytes");
             let size = if is_size { format!(" ({})", Bytes(value)) } else { String::new() };
-            writeln!(f, "{name:<width$} {value:>16}{size}")
+            // Not by a format, whose width has an end; a workspace's name has none.
+            let rest = " ".repeat(width - name.chars().count());
+            writeln!(f, "{name}{rest} {value:>16}{size}")
         })
     }
 }

@@ -366,6 +366,18 @@ fn of_workspace(device: &Device, name: &str) -> Option<[u64; 5]> {
     found[0].map(|_| found.map(Option::unwrap))
 }
 
+/// A width of 65,536 is a panic of `format!`.
+#[test]
+fn figures_of_workspaces_are_written_however_long_a_name_is() {
+    both(|device| {
+        let name = "a".repeat(70_000);
+        let made = || Tensor::zeros(4, DType::U8, device).map(drop);
+        Workspace::cycle_on(device, &name, &WorkspaceConfig::default(), made).unwrap();
+        assert!(memory::stats(device).to_string().lines().all(|line| line.len() > 70_000), "as wide as the longest");
+        Workspace::find(&name).unwrap().destroy().unwrap();
+    });
+}
+
 #[test]
 fn the_figures_of_workspaces_are_those_of_their_names_on_all_threads() {
     both(|device| {

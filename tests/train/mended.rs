@@ -551,6 +551,10 @@ fn texts_are_written_however_wide_they_are() {
         regression.eval(&of(&[1.], &[1, 1]), &of(&[2.], &[1, 1]), None).unwrap();
         assert!(regression.stats().len() > 70_000);
         assert_eq!(RegressionEvaluation::from_json(&regression.to_json()).unwrap(), regression);
+        let long = "é".repeat(70_000);
+        let config = NetworkConfig::builder().add_input(&long, InputType::feed_forward(2));
+        let config = config.add_layer("out", OutputLayer::new(1, Loss::Mse), &[&long]).set_outputs(&["out"]);
+        assert!(config.build().unwrap().summary().contains(&long));
     });
 }
 

@@ -255,12 +255,14 @@ impl Network {
         let head = ["name (type)", "in -> out", "parameters", "shapes", "inputs"].map(str::to_owned);
         let rows: Vec<[String; 5]> = std::iter::once(head).chain((0..self.nodes.len()).map(|i| self.row(i))).collect();
         let wide: [usize; 5] =
-            std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+            std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
         let width = wide.iter().sum::<usize>() + 8;
         let (double, single) = ("=".repeat(width), "-".repeat(width));
         let mut text = format!("{double}\n");
         for (i, row) in rows.iter().enumerate() {
-            let line: Vec<String> = row.iter().zip(wide).map(|(cell, wide)| format!("{cell:<wide$}")).collect();
+            // Not by a format, whose width has an end.
+            let padded = |(cell, wide): (&String, usize)| format!("{cell}{}", " ".repeat(wide - cell.chars().count()));
+            let line: Vec<String> = row.iter().zip(wide).map(padded).collect();
             text += line.join("  ").trim_end();
             text += if i == 0 { "\n" } else { "" };
             text += if i == 0 { &double } else { "" };
