@@ -72,6 +72,30 @@ fn more_classes_than_there_is_memory_for_are_an_error() {
 }
 
 #[test]
+fn more_numbers_than_there_is_memory_for_are_an_error() {
+    both(|| {
+        let zeros = |rows: usize, columns: usize| Tensor::zeros((rows, columns), DType::U8, &Device::Cpu).unwrap();
+        let none = zeros(0, 1 << 58);
+        let mut batches = ListDataSetIterator::new(vec![DataSet::new(none.clone(), none).unwrap()]);
+        let repeated = zeros(1, 1).broadcast_as((2, 1usize << 60)).unwrap();
+        let classes = Tensor::new(&[0u32, 1], &Device::Cpu).unwrap();
+        let refused = [
+            Normalizer::standardize().fit(&mut batches),
+            RocMultiClass::default().eval(&classes, &repeated, None),
+            RocMultiClass::default().eval(&repeated, &repeated, None),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("no memory"), "{error}");
+        }
+        // Rows without columns take none, and are nothing to look at.
+        let (mut evaluation, empty) = (Evaluation::default(), zeros(1 << 62, 0));
+        evaluation.eval(&empty, &empty, None).unwrap();
+        assert_eq!(evaluation.rows(), 0);
+    });
+}
+
+#[test]
 fn a_normaliser_of_one_column_is_not_one_of_others() {
     both(|| {
         let x = Tensor::new([[1f64], [3.]], &Device::Cpu).unwrap();

@@ -130,8 +130,8 @@ impl Normalizer {
     ///
     /// # Errors
     /// What the iterator refuses; [`Error::Invalid`] if there is no number, if batches have different columns, or if
-    /// NaN would come out, as of infinite features; [`Error::ShapeMismatch`] for a mask that does not fit. Nothing is
-    /// changed then.
+    /// NaN would come out, as of infinite features, or if there is no memory for the columns; [`Error::ShapeMismatch`]
+    /// for a mask that does not fit. Nothing is changed then.
     #[track_caller]
     pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
         of_call(|| {
@@ -367,6 +367,8 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
     let (n, c) = (dims.first().copied().unwrap_or(1), dims.get(1).copied().unwrap_or(1));
     let inner: usize = dims.iter().skip(2).product();
     if columns.is_empty() {
+        // Arrays without elements take no memory: they may have any number of columns.
+        columns.try_reserve_exact(c).map_err(|_| Error::invalid(op, format!("no memory for {c} columns")))?;
         columns.resize(c, Spread { count: 0., mean: 0., squares: 0., min: f64::INFINITY, max: f64::NEG_INFINITY });
     }
     if columns.len() != c {

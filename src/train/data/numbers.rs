@@ -19,15 +19,22 @@ pub(crate) struct Numbers(Vec<f64>);
 
 impl Numbers {
     /// So many zeros.
-    pub(crate) fn zeros(count: usize) -> Self {
-        let mut all = Self::none();
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no memory for them.
+    pub(crate) fn zeros(op: &'static str, count: usize) -> Result<Self> {
+        let mut all = Self::with_room(op, count)?;
         all.0.resize(count, 0.0);
-        all
+        Ok(all)
     }
 
-    fn none() -> Self {
+    /// None yet, and room for so many. Of arrays that repeat there may be any number.
+    fn with_room(op: &'static str, count: usize) -> Result<Self> {
         // A thread that ends keeps nothing.
-        Numbers(FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+        let mut all = Numbers(FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_default());
+        let full = |_| Error::invalid(op, format!("no memory for {count} numbers"));
+        all.0.try_reserve_exact(count).map_err(full)?;
+        Ok(all)
     }
 }
 
@@ -59,9 +66,12 @@ impl DerefMut for Numbers {
 }
 
 /// All numbers in row-major order, whatever the dtype, the layout and the device.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no memory for them; [`Error::UnsupportedDType`]; as [`Tensor::to_vec`].
 pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Numbers> {
-    fn of<T: WithDType>(array: &Tensor) -> Result<Numbers> {
-        let mut numbers = Numbers::none();
+    fn of<T: WithDType>(op: &'static str, array: &Tensor) -> Result<Numbers> {
+        let mut numbers = Numbers::with_room(op, array.elem_count())?;
         let mut add = |all: &[T]| numbers.0.extend(all.iter().map(|x| x.to_f64()));
         if array.is_contiguous() && array.device().is_cpu() {
             array.with_slice(add)?;
@@ -71,15 +81,15 @@ pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Numbers> {
         Ok(numbers)
     }
     match array.dtype() {
-        DType::F64 => of::<f64>(array),
-        DType::F32 => of::<f32>(array),
-        DType::F16 => of::<f16>(array),
-        DType::BF16 => of::<bf16>(array),
-        DType::I64 => of::<i64>(array),
-        DType::I32 => of::<i32>(array),
-        DType::U32 => of::<u32>(array),
-        DType::U8 => of::<u8>(array),
-        DType::Bool => of::<bool>(array),
+        DType::F64 => of::<f64>(op, array),
+        DType::F32 => of::<f32>(op, array),
+        DType::F16 => of::<f16>(op, array),
+        DType::BF16 => of::<bf16>(op, array),
+        DType::I64 => of::<i64>(op, array),
+        DType::I32 => of::<i32>(op, array),
+        DType::U32 => of::<u32>(op, array),
+        DType::U8 => of::<u8>(op, array),
+        DType::Bool => of::<bool>(op, array),
         dtype => Err(Error::unsupported_dtype(op, dtype, "f16, bf16, f32, f64, u8, u32, i32, i64, bool")),
     }
 }

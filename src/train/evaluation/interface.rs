@@ -37,7 +37,8 @@ pub trait IEvaluation {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if labels, predictions and mask do not fit each other, or
-    /// the batches before; [`Error::Invalid`](ndgc::Error::Invalid) for NaN where it counts; as [`Tensor::to_vec`].
+    /// the batches before; [`Error::Invalid`](ndgc::Error::Invalid) for NaN where it counts, and if there is no memory
+    /// for the numbers; as [`Tensor::to_vec`].
     #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()>;
 

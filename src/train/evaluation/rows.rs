@@ -88,7 +88,9 @@ impl Rows {
     pub(super) fn for_each(&self, mut f: impl FnMut(Row<'_>)) {
         let (mut labels, mut predictions) = (vec![0.; self.columns], vec![0.; self.columns]);
         let mut counts = vec![true; self.columns];
-        for row in 0..self.outer * self.inner {
+        // Rows without columns take no memory: there may be any number of them.
+        let rows = if self.columns == 0 { 0 } else { self.outer * self.inner };
+        for row in 0..rows {
             let first = row / self.inner * self.columns * self.inner + row % self.inner;
             if let Some(mask) = &self.mask {
                 for (column, counts) in counts.iter_mut().enumerate() {
@@ -175,7 +177,7 @@ fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, [usize; 
 
 /// Rows with a 1 for each class; of what a mask leaves out, whatever it is, without one.
 fn one_hot(op: &'static str, classes: &[f64], [columns, inner]: [usize; 2], mask: Option<&Mask>) -> Result<Numbers> {
-    let mut all = Numbers::zeros(classes.len() * columns);
+    let mut all = Numbers::zeros(op, classes.len() * columns)?;
     for (row, &class) in classes.iter().enumerate() {
         if mask.is_some_and(|mask| mask.leaves_out(row)) {
             continue;
