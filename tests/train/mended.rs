@@ -2,10 +2,11 @@
 //! no classes, evaluations of what is none.
 
 use ndgc::train::{
-    Activation, DataSet, Dense, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration, Examples,
-    GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer, LayerWorkspaceMgr,
-    ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer,
-    Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling, WeightInit,
+    Activation, DataSet, Dense, ElementWiseVertex, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration,
+    Examples, GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer,
+    LayerWorkspaceMgr, ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network,
+    NetworkConfig, OutputLayer, Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling,
+    WeightInit,
 };
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, Workspace, WorkspaceConfig};
 use serde_json::{Value, json};
@@ -231,6 +232,8 @@ fn halves_are_pooled_and_brought_to_length_one_by_way_of_larger_numbers() {
         };
         let rows = half(&[300., 400., 0., 0.], &[2, 2]);
         near(&L2NormalizeVertex.forward(&[&rows]).unwrap(), &[0.6, 0.8, 0., 0.], "lengths");
+        let large = half(&[60_000., 300.], &[1, 2]);
+        near(&ElementWiseVertex::Average.forward(&[&large, &large]).unwrap(), &[60_000., 300.], "means of inputs");
 
         let mgr = LayerWorkspaceMgr::no_workspaces_immutable();
         let pool = |kind, x: &Tensor, mask: Option<&Tensor>| {

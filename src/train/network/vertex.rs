@@ -82,15 +82,21 @@ impl GraphVertex for ElementWiseVertex {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let start = (*first("elementwise", inputs)?).clone();
+        let start = *first("elementwise", inputs)?;
+        // A mean of halves by f32, since their sum may be no number of theirs.
+        let wide = |x: &Tensor| if *self == Self::Average { upcast_half(x) } else { Ok(x.clone()) };
         let join = |sum: Tensor, next: &&Tensor| match self {
-            Self::Add | Self::Average => sum.add(next),
+            Self::Add => sum.add(next),
+            Self::Average => sum.add(&wide(next)?),
             Self::Subtract => sum.sub(next),
             Self::Product => sum.mul(next),
             Self::Max => sum.maximum(*next),
         };
-        let all = inputs[1..].iter().try_fold(start, join)?;
-        if *self == Self::Average { all.affine(1.0 / inputs.len() as f64, 0.0) } else { Ok(all) }
+        let all = inputs[1..].iter().try_fold(wide(start)?, join)?;
+        match self {
+            Self::Average => all.affine(1.0 / inputs.len() as f64, 0.0)?.to_dtype(start.dtype()),
+            _ => Ok(all),
+        }
     }
 }
 
