@@ -2,11 +2,7 @@
 //! no classes, evaluations of what is none.
 
 use ndgc::train::{
-    Activation, DataSet, Dense, ElementWiseVertex, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration,
-    Examples, GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer,
-    LayerWorkspaceMgr, ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network,
-    NetworkConfig, OutputLayer, Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling,
-    WeightInit,
+    Activation, DataSet, Dense, DropoutLayer, ElementWiseVertex, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration, Examples, GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer, LayerWorkspaceMgr, ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling, WeightInit,
 };
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, Workspace, WorkspaceConfig};
 use serde_json::{Value, json};
@@ -248,6 +244,20 @@ fn halves_are_pooled_and_brought_to_length_one_by_way_of_larger_numbers() {
         near(&windows, &[500.], "norms of windows");
         let (long, all) = (half(&[100.; 2000], &[1, 1, 2000]), of(&[1.; 2000], &[1, 2000]));
         near(&pool(PoolingType::Avg, &long, Some(&all)), &[100.], "means under a mask");
+    });
+}
+
+/// In bf16 0.99 is 0.988, and what is drawn from 0.986 on is rounded to that or more.
+#[test]
+fn of_halves_the_share_is_dropped_that_is_asked_for() {
+    both(|| {
+        let mgr = LayerWorkspaceMgr::no_workspaces_immutable();
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let x = Tensor::ones((10, 10_000), dtype, &Device::Cpu).unwrap();
+            let y = DropoutLayer(0.99).activate(&x, &Pass::alone(&[], true, &mgr)).unwrap();
+            let kept = values(&y).iter().filter(|y| **y > 0.).count();
+            assert!(y.dtype() == dtype && (850..1150).contains(&kept), "{kept} of {dtype}");
+        }
     });
 }
 

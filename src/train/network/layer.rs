@@ -350,7 +350,9 @@ impl<'a> Pass<'a> {
         if !self.training || share == 0.0 {
             return Ok(x.clone());
         }
-        let drawn = self.random().uniform(0.0, 1.0, *x.shape(), x.dtype(), x.device())?;
+        // Halves have so few numbers that another share would be dropped.
+        let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let drawn = self.random().uniform(0.0, 1.0, *x.shape(), dtype, x.device())?;
         let kept = drawn.ge(share)?.to_dtype(x.dtype())?;
         x.compose("dropout", || x.mul(&kept.affine(1.0 / (1.0 - share), 0.0)?))
     }
