@@ -29,13 +29,25 @@ pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
     log_probs.compose("nll", || log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg())
 }
 
-/// The mean of the squared differences.
+/// The mean of the squared differences. Of halves computed in f32 and rounded once.
 ///
 /// # Errors
 /// As [`Tensor::sub`].
 #[track_caller]
 pub fn mse(predictions: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    predictions.compose("mse", || predictions.sub(targets)?.sqr()?.mean_all())
+    let call = Call::here("mse");
+    predictions.compose(call.op, || {
+        same_dtype(call, predictions, targets)?;
+        in_single(predictions, |predictions| predictions.sub(&single(targets)?)?.sqr()?.mean_all())
+    })
+}
+
+/// Whether both have one dtype, which [`single`] would hide.
+fn same_dtype(call: Call, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+    match predictions.dtype() == targets.dtype() {
+        true => Ok(()),
+        false => Err(Error::dtype_mismatch(call, predictions.dtype(), targets.dtype())),
+    }
 }
 
 /// The mean of `-(t log p + (1 - t) log(1 - p))` with `p = sigmoid(logits)`, without overflow or cancellation for any
@@ -62,9 +74,7 @@ pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Res
 pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
     let call = Call::here("huber");
     predictions.compose(call.op, || {
-        if targets.dtype() != predictions.dtype() {
-            return Err(Error::dtype_mismatch(call, predictions.dtype(), targets.dtype()));
-        }
+        same_dtype(call, predictions, targets)?;
         in_single(predictions, |predictions| {
             let difference = predictions.sub(&single(targets)?)?;
             // Nothing is further; and an infinite slope that is not taken would be NaN in the gradient.

@@ -206,10 +206,17 @@ fn gates_and_losses_of_halves_are_rounded_once() {
                     nn::loss::huber(&predictions, &targets, 1.5)
                 });
                 assert_eq!(found, want, "huber of {dtype}, row {row}");
+                let [found, want] = both(&|x| nn::loss::mse(&x.get(row)?, &x.get(39 - row)?));
+                assert_eq!(found, want, "mse of {dtype}, row {row}");
             }
             let mixed = nn::loss::huber(&halves, &single, 1.);
             assert!(matches!(error(mixed), Error::DTypeMismatch { op: "huber", .. }));
+            assert!(matches!(error(nn::loss::mse(&halves, &single)), Error::DTypeMismatch { op: "mse", .. }));
         }
+        // The square is no number of f16, the mean is one.
+        let far = f64s(device, &[256., 0., 0., 0.], (4, 1)).to_dtype(DType::F16).unwrap();
+        let mean = nn::loss::mse(&far, &far.zeros_like().unwrap()).unwrap().to_dtype(DType::F64).unwrap();
+        assert_eq!(mean.to_scalar::<f64>().unwrap(), 16384.);
     });
 }
 
