@@ -182,6 +182,11 @@ fn training_stops_when_it_does_not_help() {
         let short = EarlyStopping::max_epochs(5).max_time(std::time::Duration::ZERO);
         let ended = short.fit(&mut net, ListDataSetIterator::new(batches()), |net| Ok(net.score())).unwrap();
         assert_eq!(ended.reason, Termination::MaxTime);
+        for by in [f64::NAN, f64::INFINITY] {
+            let never = EarlyStopping::max_epochs(5).min_improvement(by);
+            let error = never.fit(&mut net, ListDataSetIterator::new(batches()), |net| Ok(net.score())).unwrap_err();
+            assert!(matches!(error, Error::Argument { argument: "min_improvement", .. }), "{error}");
+        }
     });
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ndgc::Result;
+use ndgc::{Error, Result};
 
 use super::super::data::DataIterator;
+use super::super::place::called_here;
 use super::engine::Examples;
 use super::network::Network;
 
@@ -95,7 +96,8 @@ impl EarlyStopping {
     /// Trains, and leaves the network with the parameters of its best score.
     ///
     /// # Errors
-    /// As [`Network::fit`]; what `score` returns. The network has the parameters of its best score until then, if there
+    /// [`Error::Argument`] for a least improvement that is not finite, by which no score would be better than none; as
+    /// [`Network::fit`]; what `score` returns. The network has the parameters of its best score until then, if there
     /// was one.
     #[track_caller]
     pub fn fit<B: Examples, I: DataIterator<B>>(
@@ -104,6 +106,10 @@ impl EarlyStopping {
         mut batches: I,
         mut score: impl FnMut(&Network) -> Result<f64>,
     ) -> Result<EarlyStopped> {
+        if !self.min_improvement.is_finite() {
+            let (op, argument) = ("EarlyStopping", "min_improvement");
+            return called_here(Err(Error::argument(op, argument, self.min_improvement, "finite")));
+        }
         let mut best = net.replica()?;
         let mut ended = EarlyStopped {
             reason: Termination::MaxEpochs,
