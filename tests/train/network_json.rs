@@ -335,6 +335,10 @@ fn what_is_wrong_is_named() {
         more = good;
         more["outputs"] = json!(["nothing"]);
         assert!(NetworkConfig::from_json(&more.to_string()).unwrap().build().is_err());
+        let inputs = more["nodes"][21]["inputs"].as_array_mut().unwrap();
+        inputs.push(inputs[0].clone());
+        let error = NetworkConfig::from_json(&more.to_string()).unwrap().build().unwrap_err();
+        assert!(matches!(error, Error::Argument { argument: "inputs", .. }), "a layer of two: {error}");
     });
 }
 

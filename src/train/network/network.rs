@@ -371,6 +371,9 @@ fn order(config: &NetworkConfig) -> Result<Vec<usize>> {
         if known.contains(&node.name.as_str()) || node.inputs.is_empty() {
             return Err(wrong("name", &node.name, "a name that nothing else has, and at least one input"));
         }
+        if matches!(node.op, OpConfig::Layer(_)) && node.inputs.len() > 1 {
+            return Err(wrong("inputs", &node.name, "one input of a layer; a vertex joins several before it"));
+        }
         known.push(&node.name);
         order.push(place);
     }
