@@ -1,8 +1,9 @@
 //! Numbers of settings: those by which no step could be made are refused with their name, value and layer.
 
 use ndgc::train::{
-    BatchNormalization, DataSet, Dense, GradientNormalization, InputType, Layer, LayerNormalization, LayerSettings,
-    Loss, Moments, Network, NetworkConfig, OutputLayer, Regularization, Schedule, ScheduleKind, ScheduleType, Updater,
+    BatchNormalization, DataSet, Dense, GradientNormalization, InputType, Layer, LayerConfig, LayerNormalization,
+    LayerSettings, Loss, Moments, Network, NetworkConfig, OutputLayer, Regularization, Schedule, ScheduleKind,
+    ScheduleType, Updater,
 };
 use ndgc::{Device, Error, Result, Tensor};
 
@@ -104,6 +105,29 @@ fn penalties_thresholds_and_segments_that_make_no_step_are_refused() {
         let error = base().tbptt_length(0).layer(OutputLayer::new(2, Loss::Mse)).build().unwrap_err();
         assert!(error.to_string().contains("tbptt_length is 0; it must be at least 1"), "{error}");
         assert_names_its_line(&error);
+    });
+}
+
+#[test]
+fn numbers_of_normalisations_that_make_none_are_refused() {
+    both(|| {
+        let build = |layer: LayerConfig| base().layer(layer).layer(OutputLayer::new(2, Loss::Mse)).build().map(drop);
+        let batch = BatchNormalization::new;
+        for wrong in [-0.5, NAN, INFINITY] {
+            let cases: [(LayerConfig, &str); 3] = [
+                (batch().decay(wrong).into(), "decay"),
+                (batch().epsilon(wrong).into(), "epsilon"),
+                (LayerNormalization::new().epsilon(wrong).into(), "epsilon"),
+            ];
+            for (layer, name) in cases {
+                let error = build(layer).unwrap_err();
+                assert!(error.to_string().contains(&format!("{name} is {wrong}; it must be ")), "{error}");
+                assert_names_its_line(&error);
+            }
+        }
+        for decay in [0., 1.] {
+            build(batch().decay(decay).epsilon(0.).into()).unwrap();
+        }
     });
 }
 

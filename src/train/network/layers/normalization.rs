@@ -16,6 +16,14 @@ fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
     }
 }
 
+/// Refuses what would be added to variances and leave no root of them.
+fn check_epsilon(op: &'static str, epsilon: f64) -> Result<()> {
+    match epsilon.is_finite() && epsilon >= 0.0 {
+        true => Ok(()),
+        false => Err(Error::argument(op, "epsilon", epsilon, "finite, and at least 0")),
+    }
+}
+
 /// Shifts and scales each feature (axis 1) so that a batch has mean 0 and variance 1, then by `gamma` and `beta`, which
 /// are learnt and never penalised. Outside of training by running means of both, which are kept as DL4J keeps them:
 /// `mean` and `log10stdev`.
@@ -31,13 +39,13 @@ impl BatchNormalization {
         BatchNormalization { decay: 0.9, epsilon: 1e-5 }
     }
 
-    /// Share of the running means that a step leaves.
+    /// Share of the running means that a step leaves, from 0 to 1: a network with another is not built.
     pub fn decay(mut self, decay: f64) -> Self {
         self.decay = decay;
         self
     }
 
-    /// Added to the variance.
+    /// Added to the variance; at least 0, or the network is not built.
     pub fn epsilon(mut self, epsilon: f64) -> Self {
         self.epsilon = epsilon;
         self
@@ -80,6 +88,10 @@ impl Layer for BatchNormalization {
     }
 
     fn output_type(&self, input: InputType) -> Result<InputType> {
+        if !(0.0..=1.0).contains(&self.decay) {
+            return Err(Error::argument("batch_normalization", "decay", self.decay, "at least 0 and at most 1"));
+        }
+        check_epsilon("batch_normalization", self.epsilon)?;
         Ok(input)
     }
 
@@ -134,7 +146,7 @@ impl LayerNormalization {
         LayerNormalization { epsilon: 1e-5 }
     }
 
-    /// Added to the variance.
+    /// Added to the variance; at least 0, or the network is not built.
     pub fn epsilon(mut self, epsilon: f64) -> Self {
         self.epsilon = epsilon;
         self
@@ -153,6 +165,7 @@ impl Layer for LayerNormalization {
     }
 
     fn output_type(&self, input: InputType) -> Result<InputType> {
+        check_epsilon("layer_normalization", self.epsilon)?;
         Ok(input)
     }
 
