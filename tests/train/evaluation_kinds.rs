@@ -150,8 +150,8 @@ fn every_dtype<K: Kind>(_: ()) {
         one.stats()
     };
     let wanted = text(&labels, &predictions);
-    for label in [DType::F64, DType::F32, DType::F16, DType::BF16, DType::U8, DType::I64, DType::U32, DType::I32] {
-        for prediction in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+    for label in DType::ALL {
+        for prediction in [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3] {
             let (labels, predictions) = (labels.to_dtype(label).unwrap(), predictions.to_dtype(prediction).unwrap());
             assert_eq!(text(&labels, &predictions), wanted, "{label} and {prediction}");
         }

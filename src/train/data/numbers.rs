@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-use ndgc::{DType, Error, Result, Tensor, WithDType, bf16, f16};
+use ndgc::{DType, Error, F8E4M3, Result, Tensor, WithDType, bf16, f16};
 
 /// Lists that a thread keeps: labels, predictions and a mask.
 const KEPT: usize = 3;
@@ -68,7 +68,7 @@ impl DerefMut for Numbers {
 /// All numbers in row-major order, whatever the dtype, the layout and the device.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is no memory for them; [`Error::UnsupportedDType`]; as [`Tensor::to_vec`].
+/// [`Error::Invalid`] if there is no memory for them; as [`Tensor::to_vec`].
 pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Numbers> {
     fn of<T: WithDType>(op: &'static str, array: &Tensor) -> Result<Numbers> {
         let mut numbers = Numbers::with_room(op, array.elem_count())?;
@@ -85,11 +85,15 @@ pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Numbers> {
         DType::F32 => of::<f32>(op, array),
         DType::F16 => of::<f16>(op, array),
         DType::BF16 => of::<bf16>(op, array),
+        DType::F8E4M3 => of::<F8E4M3>(op, array),
         DType::I64 => of::<i64>(op, array),
         DType::I32 => of::<i32>(op, array),
+        DType::I16 => of::<i16>(op, array),
+        DType::I8 => of::<i8>(op, array),
+        DType::U64 => of::<u64>(op, array),
         DType::U32 => of::<u32>(op, array),
+        DType::U16 => of::<u16>(op, array),
         DType::U8 => of::<u8>(op, array),
         DType::Bool => of::<bool>(op, array),
-        dtype => Err(Error::unsupported_dtype(op, dtype, "f16, bf16, f32, f64, u8, u32, i32, i64, bool")),
     }
 }
