@@ -2,7 +2,11 @@
 //! no classes, evaluations of what is none.
 
 use ndgc::train::{
-    Activation, DataSet, Dense, DropoutLayer, ElementWiseVertex, Embedding, Evaluation, EvaluationBinary, EvaluationCalibration, Examples, GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex, LastTimeStep, Layer, LayerWorkspaceMgr, ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass, Subsampling, WeightInit,
+    Activation, DataSet, Dense, DropoutLayer, ElementWiseVertex, Embedding, Evaluation, EvaluationBinary,
+    EvaluationCalibration, Examples, GlobalPooling, GraphVertex, IEvaluation, InputType, L2NormalizeVertex,
+    LastTimeStep, Layer, LayerWorkspaceMgr, ListDataIterator, ListDataSetIterator, Loss, LossLayer, Lstm, MultiDataSet,
+    Network, NetworkConfig, OutputLayer, Pass, PoolingType, RegressionEvaluation, Roc, RocBinary, RocMultiClass,
+    Subsampling, WeightInit,
 };
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, Workspace, WorkspaceConfig};
 use serde_json::{Value, json};
