@@ -78,7 +78,7 @@ fn more_numbers_than_there_is_memory_for_are_an_error() {
         let none = zeros(0, 1 << 58);
         let mut batches = ListDataSetIterator::new(vec![DataSet::new(none.clone(), none).unwrap()]);
         let repeated = zeros(1, 1).broadcast_as((2, 1usize << 60)).unwrap();
-        let classes = Tensor::new(&[0u32, 1], &Device::Cpu).unwrap();
+        let classes = Tensor::new([0u32, 1], &Device::Cpu).unwrap();
         let refused = [
             Normalizer::standardize().fit(&mut batches),
             RocMultiClass::default().eval(&classes, &repeated, None),

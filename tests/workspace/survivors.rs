@@ -14,6 +14,9 @@ use ndgc::{
 
 use crate::workspace::support::{alone, basic, doubles, el, filled, in_cycle, leak, refusal, sum, values};
 
+type Join = fn(&[&Tensor]) -> Result<Tensor>;
+type Step<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+
 fn config() -> WorkspaceConfig {
     basic().build().unwrap()
 }
@@ -102,8 +105,7 @@ fn a_loss_made_outside_of_arrays_inside_says_that_its_graph_ended() {
 fn arrays_joined_outside_of_arrays_inside_are_told_of_by_how_they_were_joined() {
     alone(|| {
         let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
-        let joins: [(&str, fn(&[&Tensor]) -> Result<Tensor>); 2] =
-            [("cat", |all| Tensor::cat(all, 0)), ("stack", |all| Tensor::stack(all, 0))];
+        let joins: [(&str, Join); 2] = [("cat", |all| Tensor::cat(all, 0)), ("stack", |all| Tensor::stack(all, 0))];
         for (name, join) in joins {
             let joined = {
                 let _step = Workspace::enter("STEP", &config()).unwrap();
@@ -173,7 +175,7 @@ fn a_loss_of_arrays_of_two_cycles_keeps_no_graph_behind_the_end_of_the_inner_one
         let _epoch = Workspace::enter("EPOCH", &config()).unwrap();
         let mask = Tensor::new([1f64, 0.], &Device::Cpu).unwrap();
         let outer = w.mul(&mask).unwrap();
-        let losses: [&dyn Fn(&Tensor) -> Result<Tensor>; 5] = [
+        let losses: [Step<'_>; 5] = [
             &|inner| inner.mul(&mask),
             &|inner| mask.mul(inner),
             &|inner| outer.add(inner),

@@ -196,8 +196,8 @@ impl NetworkConfig {
     /// # Errors
     /// [`Error::Argument`] for a name that is missing or there twice, or is that of what an updater keeps (`0_W/M`), a
     /// graph that is not one, a layer whose input does not fit, a share of dropout that is none, segments of no step,
-    /// or a number of an updater, a penalty, a threshold of gradients or a normalisation by which no step could be made,
-    /// such as a learning rate below 0 or NaN; as [`Tensor::zeros`].
+    /// or a number of an updater, a penalty, a threshold of gradients or a normalisation by which no step could be
+    /// made, such as a learning rate below 0 or NaN; as [`Tensor::zeros`].
     #[track_caller]
     pub fn build(self) -> Result<Network> {
         Network::new(self)
