@@ -299,16 +299,30 @@ impl Proxy {
     #[track_caller]
     pub fn with_slice<T: WithDType, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
         let call = Call::here("with_slice");
-        call.named(switch::check(call.op))?;
-        call.named(with_context(|context| {
+        let (mut f, mut answer) = (Some(f), None);
+        call.named(self.with_bytes(call.op, T::DTYPE, &mut |bytes| {
+            let elements = T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?;
+            answer = f.take().map(|f| f(elements));
+            Ok(())
+        }))?;
+        Ok(answer.expect("the elements were there"))
+    }
+
+    /// Calls `f` with the bytes of the elements, once, and while it runs they stay. For all dtypes.
+    fn with_bytes(&self, op: &'static str, dtype: DType, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        switch::check(op)?;
+        with_context(|context| {
             reclaim::on_call(context);
-            let pins = registry::pin(context, call.op, [self.key()], true)?;
+            let pins = registry::pin(context, op, [self.key()], true)?;
             let [array] = pins.arrays();
             if !array.layout.is_contiguous() {
-                return Err(Error::RequiresContiguous { op: call.op, site: None });
+                return Err(Error::RequiresContiguous { op, site: None });
             }
-            Ok(f(host_slice(call.op, &array)?))
-        }))
+            let (size, count) = (dtype.size_in_bytes(), array.layout.shape().elem_count());
+            let bytes = storage_bytes(op, &array, dtype)?;
+            let part = if count == 0 { &[][..] } else { &bytes[array.layout.offset() * size..][..count * size] };
+            f(part)
+        })
     }
 
     /// The elements in row-major order, whatever the shape. Waits for the device.
@@ -649,16 +663,6 @@ fn download_part(
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
     take.take(bytes, layout, None)
-}
-
-/// The elements of a contiguous array on the host.
-fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
-    let bytes = storage_bytes(op, array, T::DTYPE)?;
-    let (first, count) = (array.layout.offset(), array.layout.shape().elem_count());
-    if count == 0 {
-        return Ok(&[]);
-    }
-    T::of_bytes(&bytes[first * size_of::<T>()..(first + count) * size_of::<T>()]).ok_or_else(|| no_truth(op))
 }
 
 /// An empty vector with room for so many elements: of many, on large pages, as touching small ones takes longer than

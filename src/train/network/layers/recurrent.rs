@@ -178,9 +178,8 @@ impl Layer for Lstm {
                 _ => Err(Error::invalid("lstm", "a way back needs steps that autograd does not follow")),
             })?,
         };
-        let [weight, recurrent] = [0, 1].map(|place| same_bytes(pass.param(place)?));
-        // Each step multiplies with its columns.
-        let (weight, across) = (weight?, recurrent?.t()?.contiguous()?);
+        // Each step multiplies with the columns of the state's weights.
+        let (weight, across) = (same_bytes(pass.param(0)?)?, same_bytes(pass.param(1)?)?.t()?.contiguous()?);
         let rows = x.permute((2, 0, 1))?.reshape((steps * n, size))?;
         let before = h.narrow(0, 0, steps)?.reshape((steps * n, hidden))?;
         let mask = mask_of_steps(x, pass)?;
