@@ -107,3 +107,20 @@ fn numbers_beyond_an_integer_dtype_end_with_it() {
         assert!(matches!(error(x.clamp(f64::NAN, i64::MAX)), Error::Argument { op: "clamp", .. }));
     });
 }
+
+/// Broken by: a number that stands beside an array as an array of it, whose equals share the gradient, or that is NaN.
+#[test]
+fn a_number_beside_an_array_clamps_as_beside_a_number() {
+    each(|device| {
+        let x = Var::from_vec(vec![0f64, 1., 3.], 3, device).unwrap();
+        let (low, high) = (f64s(device, &[-9.; 3], 3), f64s(device, &[9.; 3], 3));
+        for cut in [x.clamp(0., &high), x.clamp(&low, 3.), x.clamp(0., 3.)] {
+            let grads = cut.unwrap().sum_all().unwrap().backward().unwrap();
+            assert_eq!(values::<f64>(grads.get(&x).unwrap()), [1.; 3]);
+        }
+        let whole = Tensor::new([1i32, 2, 3], device).unwrap();
+        for refused in [x.clamp(f64::NAN, &high), x.clamp(&low, f64::NAN), whole.clamp(&whole, f64::NAN)] {
+            assert!(matches!(error(refused), Error::Argument { op: "clamp", .. }));
+        }
+    });
+}

@@ -441,12 +441,21 @@ fn clamped_by(call: Call, x: &Proxy, [min, max]: [&dyn TensorOrScalar; 2]) -> Re
                 _ => check_range([low.to_f64(), high.to_f64()], call)?,
             }
         }
-        let end = |of: &dyn TensorOrScalar, x: &Proxy| match of.scalar() {
-            Some(number) => number.nearest(x.dtype()).beside(x),
-            None => of.beside(x),
+        let end = |of: &dyn TensorOrScalar, x: &Proxy| -> Result<Proxy> {
+            let Some(number) = of.scalar() else { return of.beside(x) };
+            check_range([number.to_f64(); 2], call)?;
+            number.nearest(x.dtype()).beside(x)
         };
-        let raised = x.maximum(&end(min, x)?)?;
-        raised.minimum(&end(max, &raised)?)
+        // A number shares no gradient with what equals it.
+        let number = |of: &dyn TensorOrScalar| of.number().filter(|_| x.dtype().is_float());
+        let raised = match number(min) {
+            Some(min) => clamped(call, x, [min, f64::INFINITY])?,
+            None => x.maximum(&end(min, x)?)?,
+        };
+        match number(max) {
+            Some(max) => clamped(call, &raised, [f64::NEG_INFINITY, max]),
+            None => raised.minimum(&end(max, &raised)?),
+        }
     })
 }
 
