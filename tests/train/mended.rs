@@ -234,6 +234,8 @@ fn halves_are_pooled_and_brought_to_length_one_by_way_of_larger_numbers() {
         near(&L2NormalizeVertex.forward(&[&rows]).unwrap(), &[0.6, 0.8, 0., 0.], "lengths");
         let large = half(&[60_000., 300.], &[1, 2]);
         near(&ElementWiseVertex::Average.forward(&[&large, &large]).unwrap(), &[60_000., 300.], "means of inputs");
+        let mixed = ElementWiseVertex::Average.forward(&[&large, &large.to_dtype(DType::F32).unwrap()]);
+        assert!(matches!(mixed, Err(Error::DTypeMismatch { .. })), "{mixed:?}");
 
         let mgr = LayerWorkspaceMgr::no_workspaces_immutable();
         let pool = |kind, x: &Tensor, mask: Option<&Tensor>| {

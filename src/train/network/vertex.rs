@@ -83,6 +83,10 @@ impl GraphVertex for ElementWiseVertex {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let start = *first("elementwise", inputs)?;
+        // Which a mean by f32 would hide.
+        if let Some(other) = inputs.iter().find(|input| input.dtype() != start.dtype()) {
+            return Err(Error::dtype_mismatch("elementwise", start.dtype(), other.dtype()));
+        }
         // A mean of halves by f32, since their sum may be no number of theirs.
         let wide = |x: &Tensor| if *self == Self::Average { upcast_half(x) } else { Ok(x.clone()) };
         let join = |sum: Tensor, next: &&Tensor| match self {
