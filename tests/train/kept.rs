@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    Activation, DataSet, Dense, DropoutLayer, EarlyStopping, InferenceMode, InputType, Layer, LayerSettings,
+    Activation, DataSet, Dense, DropoutLayer, EarlyStopping, Embedding, InferenceMode, InputType, Layer, LayerSettings,
     ListDataSetIterator, Loss, Network, NetworkConfig, Normalizer, OutputLayer, ParallelInference, Termination,
     Updater, WorkspaceMode,
 };
@@ -174,6 +174,12 @@ fn a_share_of_dropout_that_is_none_is_refused_with_its_layer() {
             let text = alone.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap_err().to_string();
             assert!(text.contains(&format!("share is {share}; it must be at least 0 and less than 1")), "{text}");
         }
+        // Numbers of rows would be others, or none.
+        let words = NetworkConfig::builder().input_type(InputType::feed_forward(1));
+        let words = words.layer(Embedding::new(100, 3).with(LayerSettings::new().dropout(0.5)));
+        let error = words.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap_err();
+        assert!(matches!(error, Error::Argument { argument: "dropout", .. }), "{error}");
+        assert_names_its_line(&error);
     });
 }
 

@@ -580,7 +580,8 @@ impl LayerSettings {
         self
     }
 
-    /// The share of its input that is set to 0 in training, of 0 to below 1. DL4J's number is the share that stays.
+    /// The share of its input that is set to 0 in training, of 0 to below 1, and 0 where that is numbers of rows, as of
+    /// an [`Embedding`](super::Embedding). DL4J's number is the share that stays.
     pub fn dropout(mut self, share: f64) -> Self {
         self.dropout = Some(share);
         self

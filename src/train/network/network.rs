@@ -427,6 +427,10 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
         let value = format!("{dropout} in layer {} ({})", given.name, op.kind());
         return Err(wrong("dropout", &value, SHARE));
     }
+    if dropout > 0.0 && op.layer().is_some_and(Layer::takes_indices) {
+        let value = format!("{dropout} in layer {} ({})", given.name, op.kind());
+        return Err(wrong("dropout", &value, "0 in a layer of numbers of rows; another layer may drop its output"));
+    }
     let init = settings.weight_init.unwrap_or(config.weight_init);
     let params: Vec<(ParamInfo, Param)> =
         params.into_iter().map(|param| (info(config, settings, &given.name, &param), param)).collect();
