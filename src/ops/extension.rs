@@ -376,8 +376,8 @@ extension! {
     /// are not counted. With `min` and `max` both 0: from the smallest to the largest number. Floats; no gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite, given or found; as
-    /// [`TensorExt::sort`].
+    /// [`Error::Argument`] for no bins, or `min > max`, or one that is not finite, or `max - min` is not, given or
+    /// found; as [`TensorExt::sort`].
     #[doc(alias = "histogram")]
     fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> = ext_histc;
 

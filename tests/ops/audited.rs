@@ -217,6 +217,8 @@ fn histograms_look_at_numbers_alone_for_their_range() {
         let endless = Tensor::new([1f32, f32::INFINITY], device).unwrap();
         assert!(matches!(error(endless.histc(2, 0., 0.)), Error::Argument { op: "histc", .. }));
         assert_eq!(values::<f32>(&endless.histc(2, 0., 2.).unwrap()), [0., 1.]);
+        // The width of a part would be none, and all be in the first one.
+        assert!(matches!(error(x.histc(4, -1e308, 1e308)), Error::Argument { op: "histc", .. }));
     });
 }
 

@@ -362,7 +362,8 @@ impl Proxy {
                     (low, high) = (0.0, 0.0);
                 }
             }
-            if bins == 0 || !(low <= high && low.is_finite() && high.is_finite()) {
+            // Ends that are finite may be further apart than doubles go.
+            if bins == 0 || !(low <= high && (high - low).is_finite()) {
                 return argument(call, "bins", format!("{bins} of {low} to {high}"), "1 or more, of a finite range");
             }
             if low == high {
