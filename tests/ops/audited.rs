@@ -176,6 +176,10 @@ fn slopes_of_roots_are_zero_where_the_root_is() {
         for p in [1.5, 2., 3., 0.5, -1., f64::INFINITY, 1.] {
             assert_eq!(slope::<f64>(&still, still.norm_dim(p, 0)), [0., 0.], "order {p}");
         }
+        for p in [0.5, 2., 3.] {
+            let root = still.norm_dim(p, 0).and_then(|norm| norm.sqrt());
+            assert_eq!(slope::<f64>(&still, root), [0., 0.], "a root, of order {p}");
+        }
         let part = Var::new([0f64, -4.], device).unwrap();
         for p in [0.5, 1.5, 2., 3.] {
             assert_near(&slope::<f64>(&part, part.norm_dim(p, 0)), &[0., -1.], &format!("order {p}"));
@@ -445,6 +449,10 @@ fn an_infinite_gradient_reaches_what_was_chosen_and_nothing_else() {
         let (base, exponent) = (of(&[3., 0.]), of(&[0., 2.]));
         assert_eq!(slope::<f64>(&base, steep(base.pow(&exponent)))[0], 0.);
         assert_eq!(slope::<f64>(&exponent, steep(base.pow(&exponent)))[1], 0.);
+        let (x, y) = (of(&[0., 3.]), of(&[0., 4.]));
+        assert_eq!(slope::<f64>(&x, steep(x.hypot(&y))), [0., high]);
+        let y = of(&[2., 2.]);
+        assert_eq!(slope::<f64>(&y, steep(x.xlogy(&y))), [0., high]);
     });
 }
 

@@ -362,7 +362,7 @@ macro_rules! for_each_binary {
                     let flat = x.eq(&x.zeros_like()?)?.broadcast_mul(&y.le(&y.zeros_like()?)?)?;
                     zero_where(&flat, &g.broadcast_xlogy(y)?)
                 } }
-                { |g, x, y| g.mul(&zero_where(&x.eq(&x.zeros_like()?)?, &x.broadcast_div(y)?)?) }
+                { |g, x, y| zero_where(&x.eq(&x.zeros_like()?)?, &g.mul(&x.broadcast_div(y)?)?) }
         }
     };
 }

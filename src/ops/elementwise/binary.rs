@@ -246,7 +246,7 @@ fn of_angle(grad: &Proxy, height: &Proxy, along: &Proxy, side: usize) -> Result<
 /// The gradient of one coordinate of the vector whose length is taken; at the origin it is 0.
 fn of_length(grad: &Proxy, coordinate: &Proxy, length: &Proxy) -> Result<Proxy> {
     let slope = coordinate.broadcast_div(length)?;
-    grad.mul(&zero_where(&length.eq(&length.zeros_like()?)?, &slope)?)
+    zero_where(&length.eq(&length.zeros_like()?)?, &grad.mul(&slope)?)
 }
 
 /// Arithmetic written to `out`.

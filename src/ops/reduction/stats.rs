@@ -115,8 +115,9 @@ fn root_of_powers(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Resul
         let still = still.broadcast_eq(&number(x, 0.0, call.site)?)?.broadcast_as(*x.shape())?;
         let share = x.broadcast_div(&length)?;
         let slope = if p == 2.0 { share } else { share.abs()?.powf(p - 1.0)?.mul(&x.sign()?)? };
-        let slope = still.where_cond(&x.zeros_like()?, &slope)?;
-        Ok(one(slope.broadcast_mul(&grad.reshape(*length.shape())?)?))
+        // By choice: an infinite gradient, as of a root of it, times 0 is NaN.
+        let slope = slope.broadcast_mul(&grad.reshape(*length.shape())?)?;
+        Ok(one(still.where_cond(&x.zeros_like()?, &slope)?))
     })
 }
 
