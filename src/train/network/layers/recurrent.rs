@@ -262,9 +262,10 @@ impl Lstm {
         let d_o = dh.mul(&y)?.mul(&of_sigmoid(&o)?)?;
         let dg = dc.mul(&a)?.mul(&of_sigmoid(&g)?)?;
         dc.mul_(&f)?;
-        for (gate, gradient) in [(a, da), (f, df), (o, d_o), (g, dg)] {
-            gate.copy_(&gradient)?;
-        }
+        a.copy_(&da)?;
+        f.copy_(&df)?;
+        o.copy_(&d_o)?;
+        g.copy_(&dg)?;
         Ok(())
     }
 }
