@@ -425,17 +425,19 @@ fn node_of(call: Call, [x, y]: [&ArrayRef<'_>; 2], op: BinaryOp) -> Tracked {
 }
 
 /// Factor and summand that do what an operator does to floats and a number, which stands `first` or second; `None` for
-/// a quotient that no product equals. The sum of -0 and a product leaves the sign of a product that is 0.
+/// a quotient that no product equals.
 fn linear(op: BinaryOp, number: f64, first: bool) -> Option<[f64; 2]> {
     match op {
         BinaryOp::Add => Some([1.0, number]),
         BinaryOp::Sub if first => Some([-1.0, number]),
         BinaryOp::Sub => Some([1.0, -number]),
-        BinaryOp::Mul => Some([number, -0.0]),
+        // A product that is -0 becomes 0, as in candle, whose tests look at it.
+        BinaryOp::Mul => Some([number, 0.0]),
         _ => {
             let inverse = 1.0 / number;
             // The inverse of a power of two is one; f32 has to hold it, in which the smaller dtypes compute too.
             let is_power = number.to_bits() << 12 == 0;
+            // The sum of this 0 and a product leaves the sign of a product that is 0.
             (!first && is_power && (inverse as f32).is_normal()).then_some([inverse, -0.0])
         }
     }
