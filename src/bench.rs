@@ -78,8 +78,9 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
         let pins = registry::pin(context, "bench", [a.key(), b.key()], false).expect("open");
         let [x, y] = pins.arrays();
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
-        let parts = Parts { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
+        // First the owner: parts that wait for it would be read as a whole just after they were written one by one.
         let owner = a.owner("bench").expect("open");
+        let parts = Parts { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
         Proxy::from_key(registry::create(context, "bench", parts, &owner, site).expect("a slot, and an open owner"))
     })
 }

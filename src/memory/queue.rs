@@ -1,9 +1,9 @@
 //! The reclaim queue: slots whose last proxy is gone, linked through the slots themselves.
 //!
 //! A proxy may die on any thread, while unwinding, in a thread-local destructor or after `main`. So a push is
-//! one compare-and-swap on the head of a list, and nothing else: no lock, no allocation, no call. A drain takes
-//! a whole list with one exchange; since nothing is ever taken singly, there is no ABA problem. A slot is in
-//! the queue at most once (`slot.rs`), so its link is free when it is pushed.
+//! one compare-and-swap on the head of a list, or less, and nothing else: no lock, no allocation, no call. A drain
+//! takes a whole list with one exchange; since nothing is ever taken from it singly, there is no ABA problem. A slot
+//! is in the queue at most once (`slot.rs`), so its link is free when it is pushed.
 //!
 //! # Lanes
 //! The queue has lanes, one a thread (beyond 15 threads they share). A thread pushes to its own and drains its
@@ -11,21 +11,98 @@
 //! each call of any thread looks there too. A lane whose owner is idle is emptied by the others after two
 //! looks (`reclaim.rs`). What a bounded drain leaves over goes into the `rest` of the lane.
 //!
+//! # Rings
+//! A lane that one thread record has to itself has a ring beside its list, which only that record's thread fills: a
+//! push is two stores, and whoever takes, on whatever thread, moves a count by one exchange. What does not fit goes
+//! into the list, and so does what a thread without such a lane drops.
+//!
 //! # Why not a channel
 //! Its list grows in blocks of messages, so a drop under memory pressure would allocate.
 
-use crate::base::sync::{AtomicU32, Ordering, wait_turn};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, wait_turn};
 
 /// Lists of dead slots; 0 is common.
 pub(crate) const LANES: usize = if cfg!(loom) { 2 } else { 16 };
 
-/// One list: index + 1 of its first slot, 0 if it is empty.
+/// Slots that a ring holds.
+const RING: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// The slots that a thread dropped last, of whose record it is.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// How many were put in, and how many taken out.
+    put: AtomicU64,
+    taken: AtomicU64,
+    /// Indices; those between the two counts wait.
+    slots: [AtomicU32; RING],
+}
+
+/// One list: index + 1 of its first slot, 0 if it is empty; and a ring.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lane {
     head: AtomicU32,
     /// A list that a bounded drain took and did not finish.
     rest: AtomicU32,
+    ring: Ring,
+}
+
+impl Ring {
+    /// Adds a slot. By the thread of the ring's record alone. `false` if it is full.
+    #[inline]
+    pub(crate) fn put(&self, index: u32) -> bool {
+        // Relaxed: written by the thread of one record, which passes from thread to thread by a lock.
+        let put = self.put.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `take`: what is written over was read before.
+        if put.wrapping_sub(self.taken.load(Ordering::Acquire)) >= RING as u64 {
+            return false;
+        }
+        self.slots[put as usize % RING].store(index, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `take`; publishes the index and the uses before the drop.
+        self.put.store(put + 1, Ordering::Release);
+        true
+    }
+
+    /// Takes the slot that waits longest, by any thread.
+    #[inline]
+    fn take(&self) -> Option<u32> {
+        // Relaxed: a guess, which the exchange confirms.
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `put`.
+        while taken < self.put.load(Ordering::Acquire) {
+            let index = self.slots[taken as usize % RING].load(Ordering::Relaxed);
+            // Release: pairs with the Acquire in `put`, which writes over the index that was read. It was the right one
+            // if nobody took it meanwhile: until then it is not written over.
+            match self.taken.compare_exchange_weak(taken, taken + 1, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(index),
+                Err(now) => taken = now,
+            }
+        }
+        None
+    }
+
+    /// Whether nothing waits.
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        // Relaxed: a hint; `take` decides.
+        self.taken.load(Ordering::Relaxed) >= self.put.load(Ordering::Relaxed)
+    }
+}
+
+impl Lane {
+    #[cfg(not(loom))]
+    const fn new() -> Self {
+        let slots = [const { AtomicU32::new(0) }; RING];
+        let ring = Ring { put: AtomicU64::new(0), taken: AtomicU64::new(0), slots };
+        Lane { head: AtomicU32::new(0), rest: AtomicU32::new(0), ring }
+    }
+
+    #[cfg(loom)]
+    fn new() -> Self {
+        let slots = std::array::from_fn(|_| AtomicU32::new(0));
+        let ring = Ring { put: AtomicU64::new(0), taken: AtomicU64::new(0), slots };
+        Lane { head: AtomicU32::new(0), rest: AtomicU32::new(0), ring }
+    }
 }
 
 /// All lanes.
@@ -37,12 +114,23 @@ pub(crate) struct Queue {
 impl Queue {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        Queue { lanes: [const { Lane { head: AtomicU32::new(0), rest: AtomicU32::new(0) } }; LANES] }
+        Queue { lanes: [const { Lane::new() }; LANES] }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        Queue { lanes: std::array::from_fn(|_| Lane { head: AtomicU32::new(0), rest: AtomicU32::new(0) }) }
+        Queue { lanes: std::array::from_fn(|_| Lane::new()) }
+    }
+
+    /// The ring of a lane, for the thread record that has the lane to itself.
+    pub(crate) fn ring(&self, lane: usize) -> &Ring {
+        &self.lanes[lane].ring
+    }
+
+    /// Takes the slot that waits longest in a lane's ring.
+    #[inline]
+    pub(crate) fn take_one(&self, lane: usize) -> Option<u32> {
+        self.lanes[lane].ring.take()
     }
 
     /// Adds a slot. `link` is the slot's own link.
@@ -65,20 +153,23 @@ impl Queue {
     /// Whether a lane has nothing.
     #[inline]
     pub(crate) fn is_empty(&self, lane: usize) -> bool {
-        // Relaxed: a hint; `take` decides.
-        self.lanes[lane].head.load(Ordering::Relaxed) == 0 && self.lanes[lane].rest.load(Ordering::Relaxed) == 0
+        let Lane { head, rest, ring } = &self.lanes[lane];
+        // Relaxed: a hint; `take` decides. No record has the common lane to itself.
+        head.load(Ordering::Relaxed) == 0 && rest.load(Ordering::Relaxed) == 0 && (lane == 0 || ring.is_empty())
     }
 
-    /// The head of a lane, to see whether it moves.
-    pub(crate) fn head(&self, lane: usize) -> u32 {
-        // Relaxed: a hint; `take` decides.
-        self.lanes[lane].head.load(Ordering::Relaxed)
+    /// What each push to a lane changes, to see whether it moves; 0 if nothing was pushed that waits.
+    pub(crate) fn last_push(&self, lane: usize) -> u64 {
+        let Lane { head, ring, .. } = &self.lanes[lane];
+        // Relaxed: a hint, as in `is_empty`.
+        let (head, put) = (head.load(Ordering::Relaxed), ring.put.load(Ordering::Relaxed));
+        if head == 0 && ring.is_empty() { 0 } else { put << 32 | u64::from(head) }
     }
 
     /// Takes a whole list: the rest of an earlier drain, else the lane. 0 if there is none.
     #[inline]
     pub(crate) fn take(&self, lane: usize) -> u32 {
-        let Lane { head, rest } = &self.lanes[lane];
+        let Lane { head, rest, .. } = &self.lanes[lane];
         for list in [rest, head] {
             // Relaxed: a look that spares most exchanges; the exchange decides.
             if list.load(Ordering::Relaxed) != 0 {
@@ -94,6 +185,9 @@ impl Queue {
 
     /// Moves a lane's slots to another lane: at once, if that one has no rest. `link` gives the link of a slot.
     pub(crate) fn hand_over<'a>(&self, from: usize, to: usize, link: impl Fn(u32) -> &'a AtomicU32) {
+        while let Some(index) = self.take_one(from) {
+            self.push(to, index, link(index));
+        }
         loop {
             let mut at = self.take(from);
             if at == 0 {
@@ -131,3 +225,7 @@ impl Queue {
         }
     }
 }
+
+/// Slots whose last handle was dropped, until they are drained (`reclaim.rs`).
+#[cfg(not(loom))]
+pub(crate) static QUEUE: Queue = Queue::new();

@@ -11,8 +11,8 @@ use crate::base::{sync::Ordering, work};
 use crate::device::Device;
 use crate::memory::{
     node,
-    queue::LANES,
-    registry::{self, QUEUE, reap, slot},
+    queue::{LANES, QUEUE},
+    registry::{self, reap, slot},
     slot::{KEPT, OPEN, generation_of},
     threads::{self, Counts, ThreadContext, with_context},
     trace, window,
@@ -73,6 +73,12 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
 fn drain_lane(context: &ThreadContext, lane: usize) -> usize {
     let mut reaped = 0;
     while work::left() > 0 {
+        if let Some(index) = QUEUE.take_one(lane) {
+            work::spend(work::ONE);
+            reap(context, index, slot(index));
+            reaped += 1;
+            continue;
+        }
         let mut list = TakenLane { lane, first: QUEUE.take(lane) };
         if list.first == 0 {
             break;
@@ -108,16 +114,16 @@ impl Drop for TakenLane {
 #[cold]
 fn look_around(context: &ThreadContext) {
     context.calls.set(0);
-    let mut heads = context.heads.get();
-    for (lane, seen) in heads.iter_mut().enumerate().skip(1) {
-        let head = QUEUE.head(lane);
-        let idle = head != 0 && head == *seen;
-        *seen = head;
-        if idle || (lane != context.record.lane && head == 0 && !QUEUE.is_empty(lane)) {
+    let mut pushes = context.last_pushes.get();
+    for (lane, seen) in pushes.iter_mut().enumerate().skip(1) {
+        let last = QUEUE.last_push(lane);
+        let idle = last != 0 && last == *seen;
+        *seen = last;
+        if idle || (lane != context.record.lane && last == 0 && !QUEUE.is_empty(lane)) {
             drain_lane(context, lane);
         }
     }
-    context.heads.set(heads);
+    context.last_pushes.set(pushes);
     if window::frequency() > 0 {
         occasionally(context);
     }

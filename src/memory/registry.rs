@@ -11,9 +11,7 @@ mod pinning;
 pub(super) mod slots;
 
 pub(crate) use diagnostics::{age_millis, created, describe, name, set_name, stale, stale_operand};
-pub(crate) use ending::{
-    QUEUE, TakenOver, close, close_taken, drop_proxy, end_graphs, end_orphan, flush, reap, take_over,
-};
+pub(crate) use ending::{TakenOver, close, close_taken, drop_proxy, end_graphs, end_orphan, flush, reap, take_over};
 pub(crate) use pinning::{NotPinned, Pinned, Pins, Refuses, exchange, pin, pin_if, pin_now};
 pub(crate) use slots::{
     ArrayRef, OwnedArray, Tracked, cycle_of, extent, guard, is_in_scope, is_open, metadata, slot, storage_of,

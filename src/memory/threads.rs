@@ -19,7 +19,7 @@ use crate::memory::{
     budget,
     hazard::{Hazards, heavy, membarrier},
     level::{Common, Level},
-    queue::LANES,
+    queue::{LANES, QUEUE, Ring},
     slab::Stock,
     switch, trace,
     workspace::stack::WorkspaceStack,
@@ -33,8 +33,9 @@ pub(crate) struct ThreadRecord {
     pub(crate) hazards: Hazards,
     /// That its thread is inside a manager's list.
     pub(crate) inside: Inside,
-    /// Its lane of the reclaim queue.
+    /// Its lane of the reclaim queue, and the ring of that if no other thread record has the lane.
     pub(crate) lane: usize,
+    pub(crate) ring: Option<&'static Ring>,
     pub(crate) counts: Counts,
 }
 
@@ -130,6 +131,7 @@ impl ThreadTable {
                 hazards: Hazards::new(),
                 inside: Inside::new(),
                 lane,
+                ring: (all.len() < LANES - 1).then(|| QUEUE.ring(lane)),
                 counts: Counts::new(),
             }));
             all.push(record);
@@ -220,8 +222,8 @@ pub(crate) struct ThreadContext {
     pub(crate) nodes: [Stock; 2],
     /// Calls since the other lanes were looked at.
     pub(crate) calls: Cell<u32>,
-    /// The heads of the lanes when they were looked at last.
-    pub(crate) heads: Cell<[u32; LANES]>,
+    /// The last pushes to the lanes when they were looked at last.
+    pub(crate) last_pushes: Cell<[u64; LANES]>,
     /// Its workspaces.
     pub(crate) workspaces: WorkspaceStack,
     /// The place of the first operand of the call, if it has one.
@@ -244,7 +246,7 @@ impl ThreadContext {
             storages: Stock::default(),
             nodes: Default::default(),
             calls: Cell::new(0),
-            heads: Cell::new([0; LANES]),
+            last_pushes: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
             first_place: Cell::new(0),
             allowance: budget::enlist(),
@@ -295,22 +297,18 @@ pub(crate) fn record() -> Option<&'static ThreadRecord> {
     RECORD.with(Cell::get)
 }
 
-/// The lane for a drop on this thread.
+/// Counts a drop on this thread whose array goes into the queue. The thread record, if it has one.
 #[inline]
-pub(crate) fn lane() -> usize {
-    record().map_or(0, |record| record.lane)
-}
-
-/// Counts a drop on this thread whose array goes into the queue.
-#[inline]
-pub(crate) fn count_queued() {
-    match record() {
+pub(crate) fn count_queued() -> Option<&'static ThreadRecord> {
+    let record = record();
+    match record {
         Some(record) => Counts::bump(&record.counts.queued, 1),
         None => {
             // Relaxed: statistics.
             LOOSE.queued.fetch_add(1, Ordering::Relaxed);
         }
     }
+    record
 }
 
 /// Counts a drop on this thread whose array stays with its manager; or, if not, that such an array found a handle, or

@@ -162,11 +162,12 @@ fn defect06_what_an_idle_thread_dropped_is_reclaimed_by_the_others() {
     switched(true, |device| {
         let manager = base(device);
         let other = vector(&base(device)).detach();
-        for by_hand in [false, true] {
+        // More than its ring holds, and fewer.
+        for (count, by_hand) in [(100, false), (100, true), (30, false)] {
             let (dropped, done) = (Barrier::new(2), Barrier::new(2));
             thread::scope(|threads| {
                 threads.spawn(|| {
-                    drop(Vec::from_iter((0..100).map(|_| block(&manager))));
+                    drop(Vec::from_iter((0..count).map(|_| block(&manager))));
                     dropped.wait();
                     done.wait();
                 });

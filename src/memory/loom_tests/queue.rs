@@ -36,6 +36,23 @@ impl Slots {
         self.queue.push(lane, index, &self.links[index as usize]);
     }
 
+    /// As [`Slots::push`], by the thread that has the lane to itself.
+    fn push_own(&self, lane: usize, index: u32) {
+        // SAFETY: for loom to judge.
+        #[allow(unsafe_code)]
+        self.bytes[index as usize].with_mut(|bytes| unsafe { *bytes += 1 });
+        if !self.queue.ring(lane).put(index) {
+            self.queue.push(lane, index, &self.links[index as usize]);
+        }
+    }
+
+    fn take_out(&self, index: u32) {
+        // SAFETY: for loom to judge.
+        #[allow(unsafe_code)]
+        self.bytes[index as usize].with_mut(|bytes| unsafe { *bytes += 1 });
+        self.out[index as usize].fetch_add(1, SeqCst);
+    }
+
     fn next(&self, index: u32) -> u32 {
         self.links[index as usize].load(Ordering::Relaxed)
     }
@@ -44,6 +61,11 @@ impl Slots {
     fn drain(&self, lane: usize, most: usize) {
         let mut reaped = 0;
         while reaped < most {
+            if let Some(index) = self.queue.take_one(lane) {
+                self.take_out(index);
+                reaped += 1;
+                continue;
+            }
             let mut first = self.queue.take(lane);
             if first == 0 {
                 break;
@@ -51,10 +73,7 @@ impl Slots {
             while first != 0 && reaped < most {
                 let index = first - 1;
                 first = self.next(index);
-                // SAFETY: for loom to judge.
-                #[allow(unsafe_code)]
-                self.bytes[index as usize].with_mut(|bytes| unsafe { *bytes += 1 });
-                self.out[index as usize].fetch_add(1, SeqCst);
+                self.take_out(index);
                 reaped += 1;
             }
             if first != 0 {
@@ -157,4 +176,29 @@ fn a_thread_that_leaves_gives_its_lane_to_whoever_drains_the_common_one() {
 fn a_thread_leaves_while_another_one_takes_over_its_idle_lane() {
     let fill = |slots: &Slots| (0..2).for_each(|i| slots.push(1, i));
     run(2, fill, &[|slots| slots.drain(1, 1)], |slots| slots.flush(1));
+}
+
+#[test]
+fn a_ring_is_filled_by_one_thread_and_emptied_by_all() {
+    let drain = |slots: &Slots| slots.drain(1, usize::MAX);
+    run(2, |_| (), &[drain, drain], |slots| (0..2).for_each(|i| slots.push_own(1, i)));
+    // The ring holds two: a place is used again, or the list takes what does not fit.
+    run(3, |slots| slots.push_own(1, 0), &[drain], |slots| (1..3).for_each(|i| slots.push_own(1, i)));
+    let fill = |slots: &Slots| (0..2).for_each(|i| slots.push_own(1, i));
+    run(3, fill, &[|slots| slots.drain(1, 1), drain], |slots| slots.push_own(1, 2));
+}
+
+#[test]
+fn a_thread_leaves_with_slots_in_its_ring() {
+    let fill = |slots: &Slots| (0..2).for_each(|i| slots.push_own(1, i));
+    run(2, fill, &[|slots| slots.drain(1, usize::MAX)], |slots| slots.flush(1));
+    run(
+        2,
+        |_| (),
+        &[|slots| slots.drain(0, usize::MAX)],
+        |slots| {
+            (0..2).for_each(|i| slots.push_own(1, i));
+            slots.flush(1);
+        },
+    );
 }

@@ -400,19 +400,29 @@ impl World {
             self.recycle();
             self.create();
         }
-        self.queue.push(lane, 0, &self.slot.link);
+        self.push(lane);
+    }
+
+    /// The end of `registry::drop_proxy`. The common lane has no ring that is used.
+    fn push(&self, lane: usize) {
+        if lane == 0 || !self.queue.ring(lane).put(0) {
+            self.queue.push(lane, 0, &self.slot.link);
+        }
     }
 
     /// `registry::drop_proxy` with the switch off: the last one leaves its count with the manager.
     pub(super) fn drop_proxy_kept(&self, lane: usize) {
         if self.slot.drop_proxy() && self.slot.keep() & OPEN == 0 {
-            self.queue.push(lane, 0, &self.slot.link);
+            self.push(lane);
         }
     }
 
     /// `reclaim::drain_all`, for a queue of one slot at most.
     pub(super) fn drain(&self) {
         for lane in 0..LANES {
+            while self.queue.take_one(lane).is_some() {
+                self.end_orphan();
+            }
             let first = self.queue.take(lane);
             if first != 0 {
                 assert_eq!((first, self.slot.link.load(Ordering::Relaxed)), (1, 0), "queued once");

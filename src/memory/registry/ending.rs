@@ -10,15 +10,12 @@ use crate::memory::{
     key::Key,
     metadata::Metadata,
     node, owner,
-    queue::Queue,
+    queue::QUEUE,
     registry::slots::{ArrayBody, ArraySlot, NAMES, NOBODY, OwnedArray, SLOTS, slot, upgrade_index},
     slot::{CLOSED, KEPT, LENT, NAMED, OPEN, TURNED, generation_of},
     storage, switch,
     threads::{self, Counts, ThreadContext},
 };
-
-/// Slots whose last handle was dropped, until they are drained (`reclaim.rs`).
-pub(crate) static QUEUE: Queue = Queue::new();
 
 /// Ends an array by hand. Harmless if it ended already. The caller borrows a handle of it.
 pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Site) {
@@ -150,8 +147,18 @@ pub(crate) fn drop_proxy(key: Key) {
     if owner & owner::UNLISTED == 0 && (owner == NOBODY || !switch::reclaiming()) && drop_listed(key, cell) {
         return;
     }
-    threads::count_queued();
-    QUEUE.push(threads::lane(), key.index(), &cell.core.link);
+    let record = threads::count_queued();
+    if record.and_then(|record| record.ring).is_some_and(|ring| ring.put(key.index())) {
+        return;
+    }
+    push(record.map_or(0, |record| record.lane), key.index(), cell);
+}
+
+/// Queues what its thread has no ring for.
+#[cold]
+#[inline(never)]
+fn push(lane: usize, index: u32, cell: &ArraySlot) {
+    QUEUE.push(lane, index, &cell.core.link);
 }
 
 /// The last proxy of an array fell that a manager owns, or nobody does. `true` if nothing is left to do: it was closed,
