@@ -84,7 +84,7 @@ impl Timeline {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let frame = |name: &str| name.replace(';', ",").chars().map(plain).collect::<String>();
         let mut stacks: HashMap<(String, String), u64> = HashMap::new();
-        for span in self.spans.iter().filter(|span| span.end.is_none()) {
+        for span in self.spans.iter().filter(|span| span.end.is_none() && span.bytes > 0) {
             let owner = match &*span.device {
                 "cpu" => frame(&span.owner),
                 device => format!("{device};{}", frame(&span.owner)),
@@ -197,7 +197,8 @@ impl Timeline {
         let mut free = total;
         for SpanEdge { at, starts, span: i } in self.edges() {
             let span = &self.spans[i];
-            if *span.device != *device {
+            // One of no bytes has no block, and another's address.
+            if *span.device != *device || span.bytes == 0 {
                 continue;
             }
             while let Some(refusal) = refusals.next_if(|refusal| refusal.at <= at) {
