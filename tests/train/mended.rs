@@ -629,9 +629,10 @@ fn a_network_of_numbers_is_no_classifier() {
                 }
             }
             // As DL4J's, this looks at whatever there is.
-            let mut found = Evaluation::default();
-            net.do_evaluation(list(&batch), &mut [&mut found as &mut dyn IEvaluation]).unwrap();
-            assert_eq!(found.rows(), 6);
+            let (mut found, mut errors) = (Evaluation::default(), RegressionEvaluation::default());
+            net.do_evaluation(list(&batch), &mut [&mut found, &mut errors]).unwrap();
+            assert_eq!((found.rows(), errors.count(1)), (6, 6));
+            assert_eq!(net.evaluate_regression(list(&batch)).unwrap(), errors);
         }
         let right = [
             start().layer(OutputLayer::new(2, Loss::Mcxent)),

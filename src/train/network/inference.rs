@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use ndgc::{DType, Error, Result, Shape, Tensor, Workspace, no_grad};
 
 use super::super::data::DataIterator;
-use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
+use super::super::evaluation::{Evaluation, IEvaluation, RegressionEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
 use super::super::shared::same_bytes;
 use super::engine::{Examples, Labels, MEAN, Run, Scored};
@@ -518,6 +518,18 @@ impl Network {
         threshold_steps: usize,
     ) -> Result<RocMultiClass> {
         self.evaluate_classes(batches, "RocMultiClass", RocMultiClass::new(threshold_steps)?)
+    }
+
+    /// How far the outputs of all batches are from their labels, by column: DL4J's `evaluateRegression`. The output may
+    /// be of any kind.
+    ///
+    /// # Errors
+    /// As [`Network::do_evaluation`].
+    #[track_caller]
+    pub fn evaluate_regression<B: Examples, I: DataIterator<B>>(&self, batches: I) -> Result<RegressionEvaluation> {
+        let mut evaluation = RegressionEvaluation::default();
+        self.do_evaluation(batches, &mut [&mut evaluation])?;
+        Ok(evaluation)
     }
 
     /// What an evaluation of classes finds, unless the output cannot be one of classes.
