@@ -13,6 +13,7 @@ use ndgc::{
     IntDType, Layout, Result, Shape, StridedBlocks, Tensor, Var, WithDType, bf16, f16, map_dtype, utils,
 };
 
+use crate::common::text_of;
 use crate::ops::support::{alone, each, error, f64s, values};
 
 #[test]
@@ -214,6 +215,7 @@ fn maps_of_storages_follow_the_layout_and_name_other_dtypes() {
         assert_eq!(values::<f32>(&x.apply_op2_no_bwd(&x.t().unwrap(), &Mapped).unwrap()), [2., 5., 5., 8.]);
         let refused = error(x.to_dtype(DType::I64).unwrap().apply_op1_no_bwd(&Mapped));
         assert!(matches!(refused, Error::UnsupportedDTypeForOp(DType::I64, "mapped")), "{refused}");
+        assert_eq!(refused.to_string(), "unsupported dtype i64 for op mapped");
         let turned = Layout::contiguous(Shape::from((2, 2))).permute(&[1, 0]);
         assert_eq!(unary_map(&[1, 2, 3, 4], &turned, |x| x * 10), [10, 30, 20, 40]);
         assert_eq!(unary_map(&[1, 2, 3], &turned, |x| x), [1, 3, 2], "a storage that is too short");
@@ -223,6 +225,8 @@ fn maps_of_storages_follow_the_layout_and_name_other_dtypes() {
         let variable = Var::new(1f32, &Device::Cpu).unwrap();
         let no_gradient = error(variable.apply_op1(Mapped).and_then(|y| y.backward().map(drop)));
         assert!(matches!(no_gradient, Error::BackwardNotSupported { op: "mapped", .. }), "{no_gradient}");
+        let why = "backward is not supported for mapped; implement `bwd` of that operation";
+        assert_eq!(text_of(&no_gradient), why);
     });
 }
 

@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, SimConfig, Tensor, gc};
 
+use crate::common::text_of;
 use crate::ops::support::{active, alone, check, each, error};
 
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
@@ -158,6 +159,16 @@ fn shapes_that_differ_are_refused_with_both_sides() {
         let row = ones(&[1, 3], DType::F32, device);
         let found = error(a.add(&row));
         assert!(found.to_string().contains("broadcast_"), "the strict form names the other: {found}");
+        let texts = [
+            (a.broadcast_as((2, 4)), "[2, 4]: axis 1 of size 3 cannot be repeated to 4"),
+            (a.broadcast_as(3), "[3]: the target has fewer axes"),
+        ];
+        for (result, why) in texts {
+            let wanted = format!("shape mismatch in broadcast_as, lhs: [2, 3], rhs: {why}");
+            assert_eq!(text_of(&error(result)), wanted);
+        }
+        let wanted = "reshape: shape is [-1, -1]; it must be sizes, and at most one -1 or () that is computed";
+        assert_eq!(text_of(&error(a.reshape([-1i64, -1]))), wanted);
     });
 }
 

@@ -506,6 +506,35 @@ fn places_are_told_and_validated() {
     });
 }
 
+/// What is asserted of places, and changed of those that stay as they are.
+#[test]
+fn places_that_are_not_as_was_asked_say_so() {
+    both(|| {
+        let (config, kind) = (WorkspaceConfig::default(), ArrayType::Activations);
+        let mgr = LayerWorkspaceMgr::builder().default_no_workspace().with(kind, "WS_A", &config);
+        let mgr = mgr.with(ArrayType::Input, "WS_B", &config).build();
+        let told = |result: Result<()>, wanted: &str| {
+            let text = result.unwrap_err().to_string();
+            assert!(text.contains(wanted), "{text}");
+        };
+        told(mgr.assert_open(kind), "Workspace \"WS_A\" for array type ACTIVATIONS is not open");
+        {
+            let _open = mgr.notify_scope_entered(&[kind, ArrayType::Input]).unwrap();
+            told(mgr.assert_not_open(kind), "Workspace \"WS_A\" for array type ACTIVATIONS is open");
+            told(
+                mgr.assert_current_workspace(kind),
+                "the current workspace for array type ACTIVATIONS should be Some(\"WS_A\"), but is Some(\"WS_B\")",
+            );
+        }
+        let mut fixed = LayerWorkspaceMgr::no_workspaces_immutable();
+        for result in [fixed.set_workspace(kind, "WS_A", &config), fixed.set_scoped_out_for(kind)] {
+            told(result, "the place of ACTIVATIONS cannot be changed: this manager is immutable");
+        }
+        assert!(fixed.is_scoped_out(kind), "nothing was changed");
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
 /// Broken by: a look at where an array lies that copied it there, and saw the workspaces of its own thread alone.
 #[test]
 fn a_look_at_a_place_takes_nothing_there_and_knows_those_of_other_threads() {
