@@ -164,6 +164,27 @@ fn what_takes_the_place_of_another_is_no_growth_unless_it_is_larger() {
 }
 
 #[test]
+fn a_line_that_is_held_in_part_and_what_the_pool_keeps_are_told() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let (mut held, mut round) = (Vec::new(), 0);
+        let mut growth = memory::growth(4, || {
+            let x = block(&manager);
+            round += 1;
+            held.extend((round % 2 == 0).then_some(x));
+        });
+        let of_line = "4 arrays more (1 a round), 256 B more, made at HERE: 2 held by handles, 2 kept by their manager without one";
+        growth.cached = 4096;
+        assert_eq!(mask(&growth.to_string()), format!("{of_line}\n4.00 KiB more kept for reuse"));
+        let mut nothing = memory::mark().diff();
+        nothing.cached = 4096;
+        assert!(nothing.is_empty());
+        assert_eq!(nothing.to_string(), "nothing grew; 4.00 KiB more kept for reuse");
+        drop(held);
+    });
+}
+
+#[test]
 fn of_the_arrays_more_no_more_are_kept_than_there_are() {
     // Broken by: those that were there before, and lost their handles since.
     alone(|| {
