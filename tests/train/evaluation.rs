@@ -179,6 +179,10 @@ fn counts_that_are_powers_of_ten_do_not_touch() {
         let mut evaluation = Evaluation::default();
         evaluation.eval(&labels, &predictions, None).unwrap();
         assert!(evaluation.stats().contains("\n  0  1\n-------\n 10  0 | 0 = 0\n  0  0 | 1 = 1\n"));
+        assert!(evaluation.stats().ends_with(&evaluation.confusion_to_string()));
+        let named = evaluation.with_labels(["a,b", "\"c\""]);
+        let lines = ["actual,\"a,b\",\"\"\"c\"\"\"", "\"a,b\",10,0", "\"\"\"c\"\"\",0,0", ""];
+        assert_eq!(named.confusion_csv(), lines.join("\n"));
     });
 }
 

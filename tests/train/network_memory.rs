@@ -535,6 +535,27 @@ fn places_that_are_not_as_was_asked_say_so() {
     });
 }
 
+#[test]
+fn a_default_workspace_is_for_the_kinds_that_no_call_names() {
+    both(|| {
+        let (config, own) = (WorkspaceConfig::default(), ArrayType::Input);
+        let builder = LayerWorkspaceMgr::builder;
+        let first = builder().default_workspace("WS_ALL", &config).no_workspace_for(own).build();
+        let last = builder().no_workspace_for(own).default_workspace("WS_ALL", &config).build();
+        for mgr in [first, last] {
+            for kind in ArrayType::ALL {
+                let name = (kind != own).then_some("WS_ALL");
+                assert_eq!((mgr.workspace_name(kind), mgr.has_configuration(kind)), (name, name.is_some()));
+                assert_eq!((mgr.is_scoped_out(kind), mgr.is_workspace_open(kind)), (kind == own, kind == own));
+            }
+            let open = mgr.notify_scope_entered(&[ArrayType::Activations]).unwrap();
+            assert!(ArrayType::ALL.into_iter().all(|kind| mgr.is_workspace_open(kind)), "it is one for all");
+            drop(open);
+        }
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
 /// Broken by: a look at where an array lies that copied it there, and saw the workspaces of its own thread alone.
 #[test]
 fn a_look_at_a_place_takes_nothing_there_and_knows_those_of_other_threads() {
