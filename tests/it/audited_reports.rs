@@ -151,6 +151,13 @@ fn a_timeline_that_the_program_changed_is_written_without_a_panic() {
         let refused = timeline.write_pytorch_snapshot(&mut Vec::new()).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::InvalidData);
         assert_eq!(timeline.recording().requests(), 20);
+        let mut one = timeline.clone();
+        one.spans.truncate(1);
+        for (below, fits) in [(0, false), (1, true)] {
+            // The segment begins at 2^40.
+            one.spans[0].bytes = (1 << 53) - (1 << 40) - below;
+            assert_eq!(one.write_pytorch_snapshot(&mut Vec::new()).is_ok(), fits, "{below} below 2^53");
+        }
         for (at, span) in timeline.spans.iter_mut().enumerate() {
             // One line that grows, in all the time that there can be.
             (span.owner, span.start, span.end) = ("handles".into(), at as u64 * (u64::MAX / 20), None);

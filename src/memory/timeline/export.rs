@@ -104,11 +104,12 @@ impl Timeline {
     /// `oom`, with what is free of the segment.
     ///
     /// # Errors
-    /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
+    /// Those of `out`; [`io::ErrorKind::InvalidData`] for so many bytes that an address would be 2^53 or more, which
+    /// the viewer has no numbers for.
     pub fn write_pytorch_snapshot(&self, out: &mut impl Write) -> io::Result<()> {
         let mut pickle = Pickle { out, frames: HashMap::new() };
         let total = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.bytes));
-        if total >= 1 << 53 {
+        if total >= (1 << 53) - ADDRESS {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
         }
         let mut devices = self.devices();
