@@ -3,8 +3,8 @@
 //! # Finding
 //! Free blocks wait in lists by size class: 32 classes a doubling, one set of lists for each home, which is what the
 //! pool makes of it: the stream on which their last owner asked for them, or whether the system has given their pages.
-//! Two levels of bitmaps say which lists are not empty, so
-//! a fit is found in a fixed number of steps. Requests are rounded to the smallest size of a class, so that every
+//! Two levels of bitmaps say which lists are not empty, so a fit is found in a fixed number of steps (TLSF: Masmano,
+//! Ripoll, Crespo and Real, ECRTS 2004). Requests are rounded to the smallest size of a class, so that every
 //! block of the class serves, and a size that comes again finds the block it had.
 //!
 //! # Splitting and merging

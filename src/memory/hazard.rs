@@ -1,4 +1,6 @@
-//! Hazard records: how a reader says, without writing anything shared, which slots it is using.
+//! Hazard records: how a reader says, without writing anything shared, which slots it is using. They are hazard
+//! pointers (M. M. Michael, IEEE Transactions on Parallel and Distributed Systems 15(6), 2004) of slots, with the
+//! fence on the side of who closes.
 //!
 //! A reader writes the slot into a place of its own thread's record, issues the light barrier, and then reads
 //! the state. A closer changes the state, issues the heavy barrier, and then reads all records. So one of the

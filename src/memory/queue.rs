@@ -1,9 +1,10 @@
 //! The reclaim queue: slots whose last proxy is gone, linked through the slots themselves.
 //!
 //! A proxy may die on any thread, while unwinding, in a thread-local destructor or after `main`. So a push is
-//! one compare-and-swap on the head of a list, or less, and nothing else: no lock, no allocation, no call. A drain
-//! takes a whole list with one exchange; since nothing is ever taken from it singly, there is no ABA problem. A slot
-//! is in the queue at most once (`slot.rs`), so its link is free when it is pushed.
+//! one compare-and-swap on the head of a list (R. K. Treiber's stack, IBM RJ 5118, 1986), or less, and nothing else: no
+//! lock, no allocation, no call. A drain takes a whole list with one exchange; since nothing is ever taken from it
+//! singly, there is no ABA problem. A slot is in the queue at most once (`slot.rs`), so its link is free when it is
+//! pushed.
 //!
 //! # Lanes
 //! The queue has lanes, one a thread (beyond 15 threads they share). A thread pushes to its own and drains its

@@ -1,4 +1,5 @@
-//! Random numbers: Philox4x32-10, a function from a counter to random bits.
+//! Random numbers: Philox4x32-10, a function from a counter to random bits (Salmon, Moraes, Dror and Shaw, "Parallel
+//! random numbers: as easy as 1, 2, 3", SC 2011).
 //!
 //! Element `first + i` of a stream has its own place in the counter, so a fill gives the same numbers on any
 //! number of threads, and two fills the same as one of both.
