@@ -22,7 +22,8 @@ use crate::memory::{
     registry::slots::{ArraySlot, NOBODY, slot, storage_of},
     slab::slab,
     slot::{LENT, OPEN, generation_of},
-    storage, threads,
+    storage,
+    threads::{self, ThreadContext},
     workspace::validity::CycleId,
 };
 
@@ -392,18 +393,18 @@ impl OwnerList {
 /// Takes an array, of which the caller has a count, from its owner. `None` if it is not open (any more): somebody else
 /// ended it. Invariant I5 (design.md).
 #[inline]
-pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
-    take_for(cell, generation, false).map(|(owner, _)| owner)
+pub(crate) fn take(context: &ThreadContext, cell: &ArraySlot, generation: u32) -> Option<Owner> {
+    take_for(context, cell, generation, false).map(|(owner, _)| owner)
 }
 
 /// As [`take`], to put it somewhere.
-pub(crate) fn take_to_move(cell: &ArraySlot, generation: u32) -> Option<(Owner, Counted)> {
-    take_for(cell, generation, true).map(|(owner, counted)| (owner, Counted(counted)))
+pub(crate) fn take_to_move(context: &ThreadContext, cell: &ArraySlot, generation: u32) -> Option<(Owner, Counted)> {
+    take_for(context, cell, generation, true).map(|(owner, counted)| (owner, Counted(counted)))
 }
 
 /// As [`take`], or with `moves` as [`take_to_move`]: the second value is what [`Counted`] has.
 #[inline]
-fn take_for(cell: &ArraySlot, generation: u32, moves: bool) -> Option<(Owner, u32)> {
+fn take_for(context: &ThreadContext, cell: &ArraySlot, generation: u32, moves: bool) -> Option<(Owner, u32)> {
     let mut turns = 0;
     loop {
         let state = cell.core.state();
@@ -413,6 +414,8 @@ fn take_for(cell: &ArraySlot, generation: u32, moves: bool) -> Option<(Owner, u3
         // Acquire: pairs with the Release stores to `owner`.
         match cell.owner.load(Ordering::Acquire) {
             NOBODY => wait_turn(&mut turns),
+            // Its maker may be closing it by an exchange of its state alone, which fails if this came first.
+            HANDLES | OF_CYCLE if !cell.is_looked_for(context, state) => {}
             owner @ (HANDLES | OF_CYCLE) => {
                 // Acquire: as above.
                 let taken = cell.owner.compare_exchange(owner, NOBODY, Ordering::Acquire, Ordering::Relaxed);
@@ -432,10 +435,21 @@ fn take_for(cell: &ArraySlot, generation: u32, moves: bool) -> Option<(Owner, u3
 /// As [`take`], by the caller that gave up the last count. Whoever takes an array from its handles or its cycle has a
 /// count, and gives it up later: such an owner nobody can change any more, and it is read, not exchanged.
 #[inline(always)]
-pub(crate) fn take_orphan(cell: &ArraySlot, generation: u32) -> bool {
+pub(crate) fn take_orphan(context: &ThreadContext, cell: &ArraySlot, generation: u32) -> bool {
     // Acquire: pairs with the Release stores to `owner`. Relaxed would do for what was taken: it came before the last
     // count.
-    matches!(cell.owner.load(Ordering::Acquire), HANDLES | OF_CYCLE) || take(cell, generation).is_some()
+    match cell.owner.load(Ordering::Acquire) {
+        HANDLES | OF_CYCLE => true,
+        owner if owner != NOBODY && take_from(cell, owner, false).is_some() => true,
+        _ => take(context, cell, generation).is_some(),
+    }
+}
+
+/// Whether its handles or its cycle own an array at this moment.
+#[inline(always)]
+pub(crate) fn is_unlisted(cell: &ArraySlot) -> bool {
+    // Acquire: pairs with the Release stores to `owner`.
+    matches!(cell.owner.load(Ordering::Acquire), HANDLES | OF_CYCLE)
 }
 
 /// The owner of an array that is linked in no list.

@@ -214,7 +214,7 @@ impl Proxy {
             let is_open = self.is_open();
             return Err(NoBytes::Failed(if is_open { stays(call, cycle) } else { registry::stale(call, self.key) }));
         }
-        let Some((before, mut counted)) = owner::take_to_move(cell, self.key.generation()) else {
+        let Some((before, mut counted)) = owner::take_to_move(context, cell, self.key.generation()) else {
             return Err(NoBytes::Failed(registry::stale(call, self.key)));
         };
         let entry = if lending { Entry::Lent } else { Entry::Moved };

@@ -173,7 +173,7 @@ impl Proxy {
         refusal: impl FnOnce(Refused) -> Error,
     ) -> Result<Self> {
         let place = (self.key.index(), registry::slot(self.key.index()));
-        let Some((before, mut counted)) = owner::take_to_move(place.1, self.key.generation()) else {
+        let Some((before, mut counted)) = owner::take_to_move(context, place.1, self.key.generation()) else {
             return Err(registry::stale(op, self.key));
         };
         match counted.put(place, owner, Entry::Moved) {

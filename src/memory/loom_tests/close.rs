@@ -172,6 +172,16 @@ fn of_two_closers_by_hand_one_ends_the_array_also_at_once() {
 }
 
 #[test]
+fn a_close_at_once_meets_who_moves_the_array() {
+    let model = Model::handles(2).before(World::give_to_handles);
+    let attach = |world: &World| {
+        world.attach(STRANGER);
+        world.drop_proxy(STRANGER);
+    };
+    model.beside(attach).run(close_at_once, |world| world.settle(1));
+}
+
+#[test]
 fn a_maker_does_not_close_at_once_what_it_reads_itself() {
     let model = Model::handles(2).before(World::give_to_handles);
     let close_in_use = |world: &World| {

@@ -109,3 +109,18 @@ fn a_close_at_once_from_a_later_state_misses_a_reader() {
     let model = Model::handles(2).before(World::give_to_handles).fault(Fault::CloseFromALaterState);
     model.beside(read).run(close_at_once, |world| world.settle(1));
 }
+
+#[test]
+#[should_panic]
+fn a_maker_closes_at_once_what_another_one_moves_without_a_word() {
+    let close_at_once = |world: &World| {
+        world.close_by_hand(MAKER);
+        world.drop_proxy(MAKER);
+    };
+    let attach = |world: &World| {
+        world.attach(STRANGER);
+        world.drop_proxy(STRANGER);
+    };
+    let model = Model::handles(2).before(World::give_to_handles).fault(Fault::TakerDoesNotSay);
+    model.beside(attach).run(close_at_once, |world| world.settle(1));
+}

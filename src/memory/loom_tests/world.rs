@@ -41,6 +41,8 @@ pub(super) enum Fault {
     CloserDoesNotAsk,
     /// A closer that made the array closes it from whatever state it has by then.
     CloseFromALaterState,
+    /// Who did not make an array takes it from its handles without a word in its state.
+    TakerDoesNotSay,
     /// A writer that found a reader says that the bytes are its own.
     AloneThoughRead,
     /// A writer of bytes of all threads does not tell those who read without a look at the storage.
@@ -293,7 +295,7 @@ impl World {
     }
 
     /// `owner::take`.
-    fn take(&self, generation: u32) -> bool {
+    fn take(&self, me: usize, generation: u32) -> bool {
         let mut turns = 0;
         loop {
             let state = self.slot.state();
@@ -302,6 +304,9 @@ impl World {
             }
             match self.owner.load(Ordering::Acquire) {
                 NOBODY => wait_turn(&mut turns),
+                HANDLES if me != MAKER && state & SHARED == 0 && self.fault != Fault::TakerDoesNotSay => {
+                    self.slot.share(generation);
+                }
                 owner if self.take_from(owner) => return true,
                 _ => {}
             }
@@ -315,7 +320,7 @@ impl World {
 
     /// `owner::take_orphan`.
     fn take_orphan(&self, generation: u32) -> bool {
-        self.owner.load(Ordering::Acquire) == HANDLES || self.take(generation)
+        self.owner.load(Ordering::Acquire) == HANDLES || self.take(STRANGER, generation)
     }
 
     /// `Proxy::detach`, by the only one who knows the array.
@@ -323,25 +328,40 @@ impl World {
         self.owner.store(HANDLES, Ordering::Release);
     }
 
+    /// `Proxy::attach`: moves an array from its handles to a manager.
+    pub(super) fn attach(&self, me: usize) {
+        if self.take(me, 1) {
+            self.touched.store(1, Ordering::Relaxed);
+            assert!(self.slot.state() & OPEN != 0, "whoever took an array from its owner has it to himself");
+            self.owner.store(1, Ordering::Release);
+        }
+    }
+
     /// `registry::close`: ends an array by a handle, which the caller keeps.
     pub(super) fn close_by_hand(&self, me: usize) {
-        if !self.take(1) {
+        let state = self.slot.state();
+        if self.owner.load(Ordering::Acquire) == HANDLES && self.close_at_once(me, state) {
             return;
         }
-        let state = self.slot.state();
-        if self.is_alone(me, state) && !self.records[me].announces(0) {
+        if self.take(me, 1) && !self.close_at_once(me, self.slot.state()) {
+            self.close_taken(me);
+        }
+    }
+
+    /// `ending::close_at_once`.
+    fn close_at_once(&self, me: usize, state: u64) -> bool {
+        if state & OPEN != 0 && self.is_alone(me, state) && !self.records[me].announces(0) {
             let end = |body: &mut Option<Canary>| {
+                self.owner.store(NOBODY, Ordering::Release);
                 self.touched.store(1, Ordering::Relaxed);
                 *body = None;
             };
             // Makes loom look at uses by others before and after this.
             self.touched.store(1, Ordering::Relaxed);
             let state = if self.fault == Fault::CloseFromALaterState { self.slot.state() } else { state };
-            if self.slot.close_at_once(state, end) {
-                return;
-            }
+            return self.slot.close_at_once(state, end);
         }
-        self.close_taken(me);
+        false
     }
 
     /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it, and did not make it.
@@ -396,7 +416,7 @@ impl World {
             self.end_orphan();
             return;
         }
-        if self.fault == Fault::RecycleBeforeDrain && self.take(1) {
+        if self.fault == Fault::RecycleBeforeDrain && self.take(lane, 1) {
             self.recycle();
             self.create();
         }
@@ -436,8 +456,8 @@ impl World {
         if !self.slot.take_last() {
             return;
         }
-        let generation = generation_of(self.slot.state());
-        if self.take_orphan(generation) || self.slot.orphan() {
+        let state = self.slot.state();
+        if state & CLOSED == 0 && self.take_orphan(generation_of(state)) || self.slot.orphan() {
             self.recycle();
         }
     }
@@ -495,7 +515,7 @@ impl World {
         }
         self.barrier();
         let owned = self.fault != Fault::ExchangeWithoutOwner;
-        if !announced(self.records.iter(), 0) && (!owned || self.take(1)) {
+        if !announced(self.records.iter(), 0) && (!owned || self.take(STRANGER, 1)) {
             self.touched.store(1, Ordering::Relaxed);
             // SAFETY: as in `read`.
             #[allow(unsafe_code)]

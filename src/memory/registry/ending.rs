@@ -20,26 +20,48 @@ use crate::memory::{
 /// Ends an array by hand. Harmless if it ended already. The caller borrows a handle of it.
 pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Site) {
     let cell = slot(key.index());
-    if owner::take(cell, key.generation()).is_none() {
+    let state = cell.core.state();
+    // A look at the owner is enough for the array's maker: whoever else takes it says so in its state before
+    // (`owner::take`), and then it is not closed by the state that was read before that.
+    if generation_of(state) == key.generation()
+        && owner::is_unlisted(cell)
+        && close_at_once(context, (key.index(), cell), state, (closer, site))
+    {
         return;
     }
-    let state = cell.core.state();
-    if cell.is_alone(context, state) && !context.record.hazards.announces_first(context.used_places.get(), key.index())
+    if owner::take(context, cell, key.generation()).is_some()
+        && !close_at_once(context, (key.index(), cell), cell.core.state(), (closer, site))
     {
-        note_close(cell, closer, Some(site));
-        // Counted before the body ends, as in every end: the code of users may run there, and look.
-        let end = |held: &mut Option<ArrayBody>| {
-            context.record.counts.count_closed();
-            end_body(context, held);
-        };
-        if cell.core.close_at_once(state, end) {
-            return;
-        }
+        close_taken(context, &[key], closer, Some(site));
     }
-    close_taken(context, &[key], closer, Some(site));
 }
 
-/// Says who closes an array that was taken from its owner, and where.
+/// Ends an array with this state at once, if the thread made it and no other one uses it. `false`, and nothing happens,
+/// if not.
+#[inline]
+fn close_at_once(
+    context: &ThreadContext,
+    (index, cell): (u32, &ArraySlot),
+    state: u64,
+    (closer, site): (Closer, Site),
+) -> bool {
+    if state & OPEN == 0
+        || !cell.is_alone(context, state)
+        || context.record.hazards.announces_first(context.used_places.get(), index)
+    {
+        return false;
+    }
+    note_close(cell, closer, Some(site));
+    cell.core.close_at_once(state, |held| {
+        // Release: pairs with the Acquire in `owner::take`.
+        cell.owner.store(NOBODY, Ordering::Release);
+        // Counted before the body ends, as in every end: the code of users may run there, and look.
+        context.record.counts.count_closed();
+        end_body(context, held);
+    })
+}
+
+/// Says who closes an array, and where.
 fn note_close(cell: &ArraySlot, closer: Closer, site: Option<Site>) {
     // Relaxed: published by the Release of the exchange that closes it.
     cell.closer.store(closer as u32, Ordering::Relaxed);
@@ -65,7 +87,7 @@ pub(crate) fn end_graphs(context: &ThreadContext, mut note: impl FnMut(Key)) {
     // The handle that keeps it may go at this moment, and the slot with it: a count of one's own, while it is taken.
     ended.retain(|&key| {
         let Some(held) = upgrade_index(key.index()) else { return false };
-        let taken = held == key && owner::take(slot(key.index()), key.generation()).is_some();
+        let taken = held == key && owner::take(context, slot(key.index()), key.generation()).is_some();
         drop_proxy(held);
         taken
     });
@@ -207,12 +229,13 @@ pub(crate) fn end_orphan(context: &ThreadContext, index: u32, cell: &ArraySlot) 
     if !cell.core.take_last() {
         return;
     }
-    let generation = generation_of(cell.core.state());
-    if owner::take_orphan(cell, generation) {
-        // Open, without handles and without owner: nobody else can reach it.
+    let state = cell.core.state();
+    let is_open = state & CLOSED == 0 && owner::take_orphan(context, cell, generation_of(state));
+    if is_open {
+        // Without handles and without owner: nobody else can reach it.
         context.record.counts.count_closed();
-        recycle(context, index, cell);
-    } else if cell.core.orphan() {
+    }
+    if is_open || cell.core.orphan() {
         recycle(context, index, cell);
     }
 }
@@ -235,7 +258,7 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     if !cell.core.take_only() {
         return TakenOver::Shared;
     }
-    if owner::take_orphan(cell, key.generation()) {
+    if owner::take_orphan(context, cell, key.generation()) {
         // As in `end_orphan`: nobody else can reach it.
         context.record.counts.count_closed();
         let &Metadata { dtype, layout, .. } = cell.metadata.get(cell.core.state());

@@ -359,7 +359,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, mut 
         }
         wait_turn(&mut turns);
     }
-    let Some((owner, mut counted)) = owner::take_to_move(cell, key.generation()) else {
+    let Some((owner, mut counted)) = owner::take_to_move(context, cell, key.generation()) else {
         return Err(stale(op, key));
     };
     // Relaxed: published with the end of `BUSY`; until then no announcement leads to a use.

@@ -136,7 +136,7 @@ impl ArraySlot {
 
     /// Whether a closer of the array would look for this thread's announcement. If not, it will from now on, and the
     /// caller tries again.
-    pub(super) fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
+    pub(crate) fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
         let looked_for = state & SHARED != 0 || self.maker() == context.number;
         if !looked_for {
             self.core.share(generation_of(state));
