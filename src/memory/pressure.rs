@@ -80,7 +80,8 @@ thread_local! {
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
 /// first, and only as many as are needed, none for a request that is larger than the device or its limit; [`trim`]
-/// calls all. What it allocates itself fails at once where there is no memory. A panic ends there.
+/// calls all. What it allocates itself fails at once where there is no memory. A panic ends there. It must not leave
+/// the cycle of a workspace that the allocation is for: that fails then, with [`Error::Workspace`].
 ///
 /// ```
 /// # use std::sync::{Arc, Mutex};

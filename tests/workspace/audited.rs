@@ -1,14 +1,16 @@
 //! What a reader of the workspaces found: what a cycle has to do with graphs that keep nothing of it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use ndgc::nn::Prefetch;
 use ndgc::{
     Budget, CpuStorage, CustomOp1, DType, DebugMode, Device, Error, Layout, LearningPolicy, ResetPolicy, Result, Shape,
-    SimConfig, Tensor, Var, Workspace, WorkspaceConfig, checkpoint, memory,
+    SimConfig, Tensor, TensorExt, Var, Workspace, WorkspaceConfig, WorkspaceCycle, checkpoint, memory,
 };
 
-use crate::workspace::support::{alone, basic, doubles, loop_over_time, refusal, sum, values};
+use crate::workspace::rings::in_use;
+use crate::workspace::support::{alone, basic, doubles, filled, loop_first, loop_over_time, refusal, sum, values};
 
 /// Its operand.
 struct Same;
@@ -178,5 +180,64 @@ fn a_workspace_that_ends_as_memory_for_its_block_is_looked_for_gets_none() {
         let why = refusal(step.initialize());
         assert!(why.contains("it was destroyed"), "{why}");
         assert_eq!(step.stats().size, 0);
+    });
+}
+
+thread_local! {
+    /// The cycle of a test, for who leaves it inside of a call, and what that one made then.
+    static OPEN: RefCell<Option<WorkspaceCycle>> = const { RefCell::new(None) };
+    static MADE: RefCell<Option<Tensor>> = const { RefCell::new(None) };
+}
+
+/// Leaves the cycle, begins the next one, and makes an array in it.
+fn begin_again() {
+    if let Some(cycle) = OPEN.take() {
+        let step = cycle.workspace();
+        cycle.leave();
+        OPEN.set(Some(step.activate().unwrap()));
+        MADE.set(Some(filled(7., 16)));
+    }
+}
+
+/// What was made then is what it was.
+fn assert_made() {
+    assert_eq!(values(&MADE.take().unwrap()), [7.; 16]);
+    drop(OPEN.take());
+}
+
+#[test]
+fn what_a_call_has_of_a_cycle_that_a_reclaimer_ended_is_not_written() {
+    // Broken by: a first result that is written after the next cycle, which began while room for a second one was
+    // looked for, gave its bytes to another array.
+    alone(|| {
+        Workspace::set_debug_mode(DebugMode::Disabled);
+        let x = doubles(16);
+        let config = basic().initial_size(128).max_size(128).build().unwrap();
+        OPEN.set(Some(Workspace::enter("STEP", &config).unwrap()));
+        let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu)));
+        let _ends = memory::on_pressure("ends it", 0, |_| {
+            Device::Cpu.set_limit(None);
+            begin_again();
+        });
+        let answer = x.cummax(0);
+        Device::Cpu.set_limit(limit);
+        let why = refusal(answer);
+        assert!(why.starts_with("cummax: workspace [STEP]: its cycle ended"), "{why}");
+        assert_made();
+    });
+}
+
+#[test]
+fn bytes_of_a_cycle_that_a_reclaimer_ended_become_no_array() {
+    // Broken by: a soft limit, at which the program's code runs after there are bytes.
+    alone(|| {
+        Workspace::set_debug_mode(DebugMode::Disabled);
+        let step = Workspace::for_current_thread("STEP", &loop_first().build().unwrap()).unwrap();
+        step.set_budget(Budget::new().soft_bytes(64)).unwrap();
+        OPEN.set(Some(step.activate().unwrap()));
+        let _ends = memory::on_pressure("ends it", 0, |_| begin_again());
+        let why = refusal(Tensor::ones(16, DType::F64, &Device::Cpu));
+        assert!(why.starts_with("ones: workspace [STEP]: its cycle ended"), "{why}");
+        assert_made();
     });
 }

@@ -187,6 +187,12 @@ impl WorkspaceStack {
         None
     }
 
+    /// The cycle of the workspace that takes arrays of a device.
+    #[cold]
+    pub(crate) fn cycle_of(&self, device: &Device) -> Option<CycleId> {
+        self.current(device).map(|arena| arena.cycle())
+    }
+
     /// The innermost open workspace, whatever its device.
     pub(crate) fn innermost(&self) -> Option<Rc<Arena>> {
         let frames = self.frames.borrow();

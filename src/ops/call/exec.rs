@@ -46,7 +46,11 @@ use crate::memory::{
     storage::{BufferRef, Storage},
     switch,
     threads::{ThreadContext, with_context},
-    workspace::{self, planning::UNPLANNED},
+    workspace::{
+        self,
+        planning::UNPLANNED,
+        validity::{self, CycleId},
+    },
 };
 use crate::ops::call::place::Place;
 
@@ -294,17 +298,32 @@ fn storage_for(
     let storage = match charged_storage(context, op, device, (bytes, zeroed), payer, &mut above_soft) {
         Ok(storage) => storage,
         Err(why) => {
+            let cycle = context.workspaces.cycle_of(device);
             let mut attempt = || charged_storage(context, op, device, (bytes, zeroed), payer, &mut above_soft);
-            pressure::recover(context, (op, device, bytes), why, &mut attempt)?
+            let storage = pressure::recover(context, (op, device, bytes), why, &mut attempt)?;
+            goes_on(op, cycle)?;
+            storage
         }
     };
     // A workspace pays for its own.
     for payer in [if above_soft { payer } else { 0 }, context.workspaces.above_soft.take()] {
         if payer != 0 {
+            let cycle = context.workspaces.cycle_of(device);
             pressure::relieve(context, device, bytes, (payer, 1));
+            goes_on(op, cycle)?;
         }
     }
     Ok(storage)
+}
+
+/// That the program's code, which ran just now, did not end the cycle that a call takes its bytes of: what it has of
+/// them is no array yet, which would hold the block, and may be another one's by now. Invariant I13 (design.md).
+#[cold]
+#[inline(never)]
+fn goes_on(op: &'static str, cycle: Option<CycleId>) -> Result<()> {
+    let Some(cycle) = cycle.filter(|&cycle| !validity::goes_on(cycle)) else { return Ok(()) };
+    let why = "its cycle ended while memory was looked for, and with it what the call had; a reclaimer must not end it";
+    Err(Error::workspace(op, &validity::about(cycle).workspace, why))
 }
 
 /// As [`storage_for`], without a look for more. In the place of its caller, which would read the answer again while it
