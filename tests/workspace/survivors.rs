@@ -360,6 +360,24 @@ fn a_mapped_workspace_does_not_grow_over_bytes_that_another_thread_reads() {
 }
 
 #[test]
+fn a_mapped_workspace_has_its_file_again_when_who_had_it_lets_go_within_a_cycle() {
+    // Broken by: a file that was in use when a cycle began and free at its end: all cycles after it went beside it.
+    alone(|| {
+        let config = WorkspaceConfig::builder().initial_size(64 << 10).policy_location(LocationPolicy::Mmap);
+        let config = config.build().unwrap();
+        let cycle = Workspace::enter("STEP", &config).unwrap();
+        let pack = filled(7., 1000).to_dlpack().unwrap();
+        cycle.leave();
+        let cycle = Workspace::enter("STEP", &config).unwrap();
+        assert_eq!((sum(&filled(1., 1000)), cycle.stats().externals), (1000., 1), "it goes beside the file");
+        drop(pack);
+        cycle.leave();
+        let cycle = Workspace::enter("STEP", &config).unwrap();
+        assert_eq!((sum(&filled(2., 1000)), cycle.stats().externals), (2000., 0));
+    });
+}
+
+#[test]
 fn an_export_keeps_the_bytes_and_comes_back_as_an_array_that_no_workspace_ends() {
     alone(|| {
         let cycle = Workspace::enter("STEP", &config()).unwrap();

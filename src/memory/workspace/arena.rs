@@ -447,6 +447,7 @@ impl Arena {
         if !self.is_ring() {
             self.scope.end_all();
             state.in_use = state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all);
+            state.blocked &= state.in_use;
         }
         if leave.free_externals && !state.externals.is_empty() {
             self.free_externals(state);
