@@ -20,9 +20,11 @@ impl<T: Copy> Matrix<'_, T> {
     /// Panics unless all of its elements, at least one, lie inside its slice.
     pub(super) fn check(&self, rows: usize, columns: usize) {
         let reach = [(rows, self.steps[0]), (columns, self.steps[1])];
-        let along = |(count, step): (usize, isize)| (count as isize - 1) * step;
-        let low: isize = self.start + reach.map(along).iter().filter(|&&by| by < 0).sum::<isize>();
-        let high: isize = self.start + reach.map(along).iter().filter(|&&by| by > 0).sum::<isize>();
+        // What is beyond numbers is outside too, and does not come round.
+        let along = |(count, step): (usize, isize)| (count as isize - 1).saturating_mul(step);
+        let from = |at: isize, by: &isize| at.saturating_add(*by);
+        let low = reach.map(along).iter().filter(|&&by| by < 0).fold(self.start, from);
+        let high = reach.map(along).iter().filter(|&&by| by > 0).fold(self.start, from);
         assert!(low >= 0 && high < self.data.len() as isize, "a matrix lies inside its buffer");
     }
 
@@ -43,6 +45,13 @@ pub(super) struct Target<'a, T> {
 }
 
 impl<T: Number> Target<'_, T> {
+    /// Whether so many rows, at least one, of so many elements have their places, apart from each other.
+    #[inline(always)]
+    pub(super) fn holds(&self, rows: usize, length: usize) -> bool {
+        let end = (rows - 1).checked_mul(self.step).and_then(|last| last.checked_add(length));
+        length <= self.step && end.is_some_and(|end| end <= self.data.len())
+    }
+
     #[inline(always)]
     pub(super) fn put(&mut self, row: usize, column: usize, sums: &[T]) {
         let to = &mut self.data[row * self.step + column..][..sums.len()];

@@ -240,7 +240,7 @@ pub(super) fn general<T: Multiplied>(
     dst: Target<'_, T>,
     threads: usize,
 ) {
-    let fits = ![m, k, n].contains(&0) && n <= dst.step && dst.data.len() >= (m - 1) * dst.step + n;
+    let fits = ![m, k, n].contains(&0) && dst.holds(m, n);
     assert!(fits, "the product fits its place");
     lhs.check(m, k);
     rhs.check(k, n);
@@ -341,7 +341,7 @@ impl<T: Float> Tiles<T> {
     ) {
         let panel = self.columns();
         let (lines, length) = if across { (n, m) } else { (m, n) };
-        let fits = ![m, k, n].contains(&0) && length <= dst.step && dst.data.len() >= (lines - 1) * dst.step + length;
+        let fits = ![m, k, n].contains(&0) && dst.holds(lines, length);
         assert!(fits, "the product fits its place");
         let [row, column] = if across { [1, dst.step] } else { [dst.step, 1] };
         lhs.check(m, k);

@@ -12,7 +12,7 @@ use ndgc_kernels::base::{
 };
 use ndgc_kernels::{
     cpu,
-    kernel::{Kernel, OwnedView},
+    kernel::{Kernel, OwnedView, View},
     span::Span,
 };
 
@@ -174,6 +174,11 @@ impl Array {
         OwnedView::new(self.span(), self.dtype, self.layout)
     }
 
+    /// Its buffer by another layout, wherever that leads.
+    pub(super) fn view_by<'a>(&mut self, layout: &'a Layout) -> View<'a> {
+        View::new(self.span(), self.dtype, layout)
+    }
+
     /// As it lies in its buffer.
     pub(super) fn typed<T: WithDType>(&self) -> Vec<T> {
         assert_eq!(self.dtype, T::DTYPE);
@@ -219,6 +224,12 @@ pub(super) fn run(kernel: &Kernel) -> Result<()> {
 pub(super) fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
     // SAFETY: the views are of different arrays, each with its own initialised buffer, which its test holds.
     unsafe { cpu::run_again(&kernel.borrowed(), replays) }
+}
+
+/// As [`run`], over views whose layouts nobody looked at.
+pub(super) fn run_unseen(kernel: &Kernel<View<'_>>) -> Result<()> {
+    // SAFETY: as in `run_again`. Of layouts nothing is promised there.
+    unsafe { cpu::run_again(kernel, 0) }
 }
 
 /// Equal within `tolerance` times their size, or both NaN.

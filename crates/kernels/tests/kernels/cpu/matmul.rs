@@ -3,7 +3,7 @@
 use ndgc_kernels::base::{dtype::DType, layout::Layout, shape::Shape};
 use ndgc_kernels::kernel::Kernel;
 
-use super::arrays::{Array, Draw, NUMBERS, assert_close, indices, run, tolerance, wrapped};
+use super::arrays::{Array, Draw, NUMBERS, assert_close, indices, run, run_unseen, tolerance, wrapped};
 
 fn plain(lhs: &Array, rhs: &Array, k: usize, dims: &[usize]) -> Vec<f64> {
     let (a, b) = (lhs.values(), rhs.values());
@@ -134,4 +134,15 @@ fn products_on_several_threads_match_plain_sums() {
             assert_eq!(c[at], (0..side).map(term).sum::<f64>(), "item {item}, row {row}, column {column}");
         }
     }
+}
+
+#[test]
+#[should_panic = "a matrix lies inside its buffer"]
+fn a_side_whose_last_row_begins_at_the_first_one_by_numbers_that_wrap_is_found_out() {
+    let (mut lhs, mut rhs) = (Array::new(DType::F32, &[64]), Array::new(DType::F32, &[64, 32]));
+    let mut dst = Array::new(DType::F32, &[9, 32]);
+    let layout = Layout::contiguous(Shape::from(64usize)).windows(0, 9, 64, 1 << 61);
+    let (right, to) = (rhs.layout, dst.layout);
+    let (lhs, rhs, dst) = (lhs.view_by(&layout), rhs.view_by(&right), dst.view_by(&to));
+    let _ = run_unseen(&Kernel::Matmul { lhs, rhs, dst });
 }
