@@ -241,3 +241,28 @@ fn bytes_of_a_cycle_that_a_reclaimer_ended_become_no_array() {
         assert_made();
     });
 }
+
+/// An array that begins the next cycle whenever it is asked for.
+struct Ending(Tensor);
+
+impl AsRef<Tensor> for Ending {
+    fn as_ref(&self) -> &Tensor {
+        begin_again();
+        &self.0
+    }
+}
+
+#[test]
+fn what_is_joined_is_not_written_to_a_cycle_that_a_part_ended() {
+    // Broken by: asking for a part, which is the program's code, between the request for the result and its writing.
+    alone(|| {
+        Workspace::set_debug_mode(DebugMode::Disabled);
+        let parts = [Ending(doubles(16)), Ending(doubles(16))];
+        OPEN.set(Some(Workspace::enter("STEP", &basic().build().unwrap()).unwrap()));
+        for (op, answer) in [("cat", Tensor::cat(&parts, 0)), ("stack", Tensor::stack(&parts, 0))] {
+            let why = refusal(answer);
+            assert!(why.starts_with(&format!("{op}: workspace [STEP]: its cycle ended")), "{why}");
+        }
+        assert_made();
+    });
+}

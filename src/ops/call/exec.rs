@@ -136,6 +136,11 @@ impl Output {
         self.storage.own_buffer().expect("nobody knows a fresh result")
     }
 
+    /// That the cycle which its bytes are of, if they are of one, goes on: for who ran the program's code meanwhile.
+    pub(crate) fn goes_on(&self, op: &'static str) -> Result<()> {
+        goes_on(op, self.storage.part().map(|part| CycleId::new(part.scope, part.stamp)))
+    }
+
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         self.view_as(&self.layout)
@@ -322,7 +327,7 @@ fn storage_for(
 #[inline(never)]
 fn goes_on(op: &'static str, cycle: Option<CycleId>) -> Result<()> {
     let Some(cycle) = cycle.filter(|&cycle| !validity::goes_on(cycle)) else { return Ok(()) };
-    let why = "its cycle ended while memory was looked for, and with it what the call had; a reclaimer must not end it";
+    let why = "its cycle ended within the call, and with it what the call had of it; code that it runs must not end it";
     Err(Error::workspace(op, &validity::about(cycle).workspace, why))
 }
 

@@ -95,7 +95,10 @@ fn join<T: AsRef<Proxy>>(
         let out = output(context, call.op, device(&head), head.dtype, &shape, false)?;
         let (mut start, mut is_tracked) = (0, false);
         for array in arrays {
-            let pins = pin(context, call.op, [array.as_ref()])?;
+            let array = array.as_ref();
+            // That was the program's code.
+            out.goes_on(call.op)?;
+            let pins = pin(context, call.op, [array])?;
             let [p] = pins.arrays();
             check::same_device(call, device(&head), device(&p))?;
             check::same_dtype(call, &head, &p)?;
