@@ -20,7 +20,7 @@
 //! # Why not a channel
 //! Its list grows in blocks of messages, so a drop under memory pressure would allocate.
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, wait_turn};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Lists of dead slots; 0 is common.
 pub(crate) const LANES: usize = if cfg!(loom) { 2 } else { 16 };
@@ -190,7 +190,7 @@ impl Queue {
             self.push(to, index, link(index));
         }
         loop {
-            let mut at = self.take(from);
+            let at = self.take(from);
             if at == 0 {
                 break;
             }
@@ -198,31 +198,36 @@ impl Queue {
             if self.lanes[to].rest.compare_exchange(0, at, Ordering::Release, Ordering::Relaxed).is_ok() {
                 continue;
             }
-            while at != 0 {
-                let index = at - 1;
-                // Relaxed: made visible by the Acquire in `take`.
-                at = link(index).load(Ordering::Relaxed);
-                self.push(to, index, link(index));
-            }
+            self.push_each(to, at, &link);
         }
     }
 
-    /// Puts back what a bounded drain took and did not finish, into the first lane from `lane` on that has room.
-    pub(crate) fn put_back(&self, lane: usize, first: u32) {
-        let mut turns = 0;
-        loop {
-            for i in 0..LANES {
-                let rest = &self.lanes[(lane + i) % LANES].rest;
-                // Release: pairs with the Acquire in `take`; passes on the links read from other lists. Relaxed before
-                // it: a look that spares most exchanges.
-                if rest.load(Ordering::Relaxed) == 0
-                    && rest.compare_exchange(0, first, Ordering::Release, Ordering::Relaxed).is_ok()
-                {
-                    return;
-                }
+    /// Puts back what a bounded drain took and did not finish: whole, into the first lane from `lane` on that has room,
+    /// else slot by slot. `link` gives the link of a slot.
+    pub(crate) fn put_back<'a>(&self, lane: usize, first: u32, link: impl Fn(u32) -> &'a AtomicU32) {
+        for i in 0..LANES {
+            let rest = &self.lanes[(lane + i) % LANES].rest;
+            // Release: pairs with the Acquire in `take`; passes on the links read from other lists. Relaxed before
+            // it: a look that spares most exchanges.
+            if rest.load(Ordering::Relaxed) == 0
+                && rest.compare_exchange(0, first, Ordering::Release, Ordering::Relaxed).is_ok()
+            {
+                return;
             }
-            // Every lane holds a rest: as many drains are running as there are lanes, and one will take its own.
-            wait_turn(&mut turns);
+        }
+        // Every lane has a rest, and nobody need come for one of them soon.
+        self.push_each(lane, first, &link);
+    }
+
+    /// Pushes the slots of a list that was taken.
+    #[cold]
+    fn push_each<'a>(&self, lane: usize, first: u32, link: &dyn Fn(u32) -> &'a AtomicU32) {
+        let mut at = first;
+        while at != 0 {
+            let index = at - 1;
+            // Relaxed: made visible by the Acquire in `take`.
+            at = link(index).load(Ordering::Relaxed);
+            self.push(lane, index, link(index));
         }
     }
 }
@@ -230,3 +235,43 @@ impl Queue {
 /// Slots whose last handle was dropped, until they are drained (`reclaim.rs`).
 #[cfg(not(loom))]
 pub(crate) static QUEUE: Queue = Queue::new();
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Arc, mpsc::channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_no_lane_has_room_for_is_put_back_all_the_same() {
+        const SLOTS: u32 = LANES as u32 + 3;
+        let all = Arc::new((Queue::new(), [const { AtomicU32::new(0) }; SLOTS as usize]));
+        let (ends, has_ended) = channel();
+        let own = Arc::clone(&all);
+        // A thread of its own: broken, this does not end.
+        std::thread::spawn(move || {
+            let (queue, links) = &*own;
+            let link = |index: u32| &links[index as usize];
+            (0..SLOTS - 3).for_each(|index| queue.put_back(0, index + 1, link));
+            // The last three as one list.
+            link(SLOTS - 3).store(SLOTS - 1, Ordering::Relaxed);
+            link(SLOTS - 2).store(SLOTS, Ordering::Relaxed);
+            queue.put_back(3, SLOTS - 2, link);
+            let _ = ends.send(());
+        });
+        has_ended.recv_timeout(Duration::from_secs(60)).expect("there is room for each slot");
+        let ((queue, links), mut found) = (&*all, Vec::new());
+        for lane in 0..LANES {
+            while !queue.is_empty(lane) {
+                let mut at = queue.take(lane);
+                while at != 0 {
+                    found.push(at - 1);
+                    at = links[at as usize - 1].load(Ordering::Relaxed);
+                }
+            }
+        }
+        found.sort_unstable();
+        assert_eq!(found, (0..SLOTS).collect::<Vec<_>>());
+    }
+}

@@ -105,7 +105,7 @@ impl Drop for TakenLane {
     #[inline]
     fn drop(&mut self) {
         if self.first != 0 {
-            QUEUE.put_back(self.lane, self.first);
+            QUEUE.put_back(self.lane, self.first, |index| &slot(index).core.link);
         }
     }
 }

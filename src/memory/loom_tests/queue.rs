@@ -77,7 +77,7 @@ impl Slots {
                 reaped += 1;
             }
             if first != 0 {
-                self.queue.put_back(lane, first);
+                self.queue.put_back(lane, first, |index| &self.links[index as usize]);
             }
         }
     }
