@@ -79,21 +79,38 @@ impl Mapping {
         place.filter(|&place| place < self.0.len())
     }
 
-    /// Gives the pages of a part back, whose bytes are zero from then on. Whether they went.
+    /// Gives the pages of a part back, whose bytes are zero from then on. Whether they went. Of pages that the part has
+    /// not whole, which may be larger than its grain, its bytes are made zero.
     pub(crate) fn return_pages(&mut self, place: usize, bytes: usize) -> bool {
         assert!(place.checked_add(bytes).is_some_and(|end| end <= self.0.len()), "a part of the mapping");
         #[cfg(target_os = "linux")]
         {
-            let part = self.0.as_mut_ptr().wrapping_add(place);
-            // SAFETY: pages of this mapping, which is borrowed alone, has no file, and lends its bytes to nobody: they
-            // stay what they were, or become zero.
-            unsafe { libc::madvise(part.cast(), bytes, libc::MADV_DONTNEED) == 0 }
+            let Some(page) = configured(libc::_SC_PAGESIZE) else { return false };
+            let (end, at) = (place + bytes, |place: usize| self.0.as_mut_ptr().wrapping_add(place));
+            let whole = whole_pages(place..end, page as usize);
+            // SAFETY: bytes of this mapping, which is borrowed alone, has no file, and lends its bytes to nobody: they
+            // stay what they were, or become zero. The system would take the rest of a page along.
+            unsafe {
+                if libc::madvise(at(whole.start).cast(), whole.len(), libc::MADV_DONTNEED) != 0 {
+                    return false;
+                }
+                at(place).write_bytes(0, whole.start - place);
+                at(whole.end).write_bytes(0, end - whole.end);
+            }
+            true
         }
         #[cfg(not(target_os = "linux"))]
         {
             false
         }
     }
+}
+
+/// The pages that a part has whole; nothing at its end if it has none.
+#[cfg(target_os = "linux")]
+fn whole_pages(part: std::ops::Range<usize>, page: usize) -> std::ops::Range<usize> {
+    let start = part.start.next_multiple_of(page).min(part.end);
+    start..(part.end / page * page).max(start)
 }
 
 /// The word that a fork changes in the child, and what to.
@@ -249,6 +266,23 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    /// Pages of the system may be larger than what blocks are cut of.
+    #[cfg(not(miri))]
+    #[test]
+    fn what_lies_beside_a_part_that_goes_back_stays_though_it_has_the_same_page() {
+        let page = configured(libc::_SC_PAGESIZE).expect("the system says so") as usize;
+        let mut map = Mapping::new(4 * page).expect("a range");
+        let start = map.start().as_ptr();
+        // SAFETY: the bytes of the mapping, which is this test's.
+        unsafe { start.write_bytes(1, 4 * page) };
+        assert!(map.return_pages(page, page + 20));
+        // SAFETY: as above.
+        let all = unsafe { std::slice::from_raw_parts(start, 4 * page) };
+        assert!(all.iter().enumerate().all(|(at, &byte)| (byte == 0) == (page..2 * page + 20).contains(&at)));
+        assert_eq!((whole_pages(1..9, 4), whole_pages(4..8, 4)), (4..8, 4..8));
+        assert_eq!((whole_pages(5..7, 4), whole_pages(3..7, 4)), (7..7, 4..4));
+    }
 
     #[test]
     fn the_limit_of_a_container_is_that_of_its_group_or_of_one_above() {
