@@ -497,6 +497,7 @@ impl Device {
 
 /// Where a scope began; its end, also by a panic, is counted.
 struct OpenScope<'d> {
+    name: &'d str,
     device: &'d Device,
     number: u64,
     start: Instant,
@@ -517,7 +518,9 @@ struct OpenScope<'d> {
 /// assert_eq!((scopes[1].path.as_str(), scopes[1].created, scopes[1].peak_bytes), ("epoch/eval", 1, 4096));
 /// ```
 pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
-    let parent = PATH.with_borrow_mut(|path| {
+    // Among the last destructors of a thread there is no path any more: it stands alone.
+    let parent = PATH.try_with(|path| {
+        let mut path = path.borrow_mut();
         let parent = path.len();
         if parent > 0 {
             path.push('/');
@@ -525,19 +528,22 @@ pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
         path.push_str(name);
         parent
     });
+    let parent = parent.unwrap_or(0);
     let (number, active) = begin(device);
-    let _open = OpenScope { device, number, start: Instant::now(), parent, active, arrays: gc::stats() };
+    let _open = OpenScope { name, device, number, start: Instant::now(), parent, active, arrays: gc::stats() };
     f()
 }
 
 impl Drop for OpenScope<'_> {
     fn drop(&mut self) {
         let leave = || {
-            PATH.with_borrow_mut(|path| {
+            let left = PATH.try_with(|path| {
+                let mut path = path.borrow_mut();
                 let own = path.clone();
                 path.truncate(self.parent);
                 own
-            })
+            });
+            left.unwrap_or_else(|_| self.name.to_owned())
         };
         if switch::forked() {
             leave();

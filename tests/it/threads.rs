@@ -1,9 +1,11 @@
 //! Section 9 points 5 and 11: threads, and closing against attaching.
 
+use std::cell::RefCell;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
-use ndgc::{DType, Error, NdManager, Tensor, Var, gc};
+use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, gc, memory};
 
 use crate::it::support::{alone, base, block, both, owned_by, switched, values, vector};
 
@@ -319,5 +321,45 @@ fn point11_of_two_closers_one_closes_and_both_return() {
             assert!(arrays.iter().all(Tensor::is_released));
             assert_eq!(gc::stats().closed - closed, 2);
         }
+    });
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Computes when its thread ends, and says whether it could.
+struct Last(mpsc::Sender<bool>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let computed = catch_unwind(|| compute().is_ok());
+        let _ = self.0.send(computed.is_ok_and(|computed| computed));
+    }
+}
+
+/// What a thread keeps something for: room of a product, the path of a scope.
+fn compute() -> Result<()> {
+    let [x, y] = [(200, 64), (64, 65)].map(|shape| Tensor::ones(shape, DType::F32, &Device::Cpu));
+    let (x, y) = (x?, y?);
+    let product = memory::scope("last", &Device::Cpu, || x.matmul(&y))?;
+    assert_eq!(product.sum_all()?.to_scalar::<f32>()?, 200. * 65. * 64.);
+    Ok(())
+}
+
+#[test]
+fn a_thread_computes_up_to_its_last_destructor() {
+    // Broken by: what a thread keeps, asked for when it was gone. A panic there ends the process.
+    alone(|| {
+        let (told, computed) = mpsc::channel();
+        let ends = thread::spawn(move || {
+            // First, so that it goes after all that the library keeps.
+            LAST.set(Some(Last(told)));
+            compute().unwrap();
+        });
+        ends.join().unwrap();
+        assert!(computed.recv().unwrap());
+        assert!(memory::scopes().iter().any(|scope| scope.path == "last" && scope.runs == 2));
+        memory::clear_scopes();
     });
 }

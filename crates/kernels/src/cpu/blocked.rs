@@ -265,12 +265,13 @@ fn with_room<T: Multiplied>(count: usize, f: impl FnOnce(&mut [T])) {
     if count == 0 {
         return f(&mut []);
     }
-    let mut room = ROOM.take();
+    // A thread that is ending keeps nothing.
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     let words = (count * size_of::<T>()).div_ceil(size_of::<u64>()) + LINE / size_of::<u64>();
     if room.len() < words {
         room.resize(words, 0);
     }
     let first = room.as_ptr().align_offset(LINE).min(LINE / size_of::<u64>());
     f(&mut cast_slice_mut(&mut room[first..])[..count]);
-    ROOM.set(room);
+    let _ = ROOM.try_with(|kept| kept.set(room));
 }
