@@ -1,5 +1,7 @@
 //! Views: values, whether the storage is shared, and bytes that count once; joins, which copy.
 
+use std::cell::Cell;
+
 use ndgc::{D, DType, Device, Error, NdManager, Result, Shape, Tensor, gc};
 
 use crate::ops::cases::for_numbers;
@@ -235,6 +237,29 @@ fn a_join_leaves_nothing_but_its_result_with_the_owner_of_the_first() {
         assert!(Tensor::cat(&[&b, &a], 0).unwrap().is_detached().unwrap());
         assert_eq!(manager.array_count(), 2);
         manager.close().unwrap();
+    });
+}
+
+/// From the third time on that it is asked for, another array.
+struct Changing(Cell<usize>, [Tensor; 2]);
+
+impl AsRef<Tensor> for Changing {
+    fn as_ref(&self) -> &Tensor {
+        let asked = self.0.replace(self.0.get() + 1);
+        &self.1[usize::from(asked >= 2)]
+    }
+}
+
+#[test]
+fn a_join_of_what_has_fewer_rows_when_it_is_copied_than_when_they_were_counted_is_refused() {
+    // Broken by: rows of the result that no part was copied to, which held what the memory had before.
+    each(|device| {
+        let part = |rows: [usize; 2]| {
+            Changing(Cell::new(0), rows.map(|rows| Tensor::ones((rows, 2), DType::F32, device).unwrap()))
+        };
+        let why = error(Tensor::cat(&[part([2, 2]), part([3, 1])], 0));
+        assert!(matches!(why, Error::ShapeMismatch { op: "cat", .. }), "{why}");
+        assert_eq!(Tensor::cat(&[part([2, 2]), part([3, 3])], 0).unwrap().dims(), [5, 2]);
     });
 }
 

@@ -109,6 +109,8 @@ fn join<T: AsRef<Proxy>>(
             start += size;
             is_tracked |= is_recorded(&p);
         }
+        // Else an array was exchanged since its size was asked for, and bytes of the result stay unwritten.
+        check::same_shape(call, &each.with_dim(axis, start), &shape, "an array has another size when asked again")?;
         Ok((adopt(call, context, out, first, None)?, is_tracked))
     })?;
     if is_tracked { track_join(call, joined, arrays, axis, stacked) } else { Ok(joined) }
