@@ -1,8 +1,8 @@
 //! What a reader of gradients and of exchange found: arrays of the user's in the hands of operations.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ndgc::{
     Budget, CpuStorage, CustomOp1, DType, Device, Error, Layout, NdManager, Result, Shape, Tensor, Var, checkpoint,
@@ -210,5 +210,66 @@ fn a_gradient_is_shared_among_as_many_equals_as_there_are() {
                 assert_eq!(single(grads.get(&x).unwrap()), single(&want), "{dtype:?}");
             }
         }
+    });
+}
+
+/// Gives the gradient on, and exchanges an array for one of another shape and dtype.
+enum Exchanging {
+    /// The gradient that it is shown, which another step is given too.
+    Shown,
+    /// Its operand, for whose new form it gives a gradient.
+    Operand,
+    /// The gradient that the first of two gave, when the second one is asked.
+    Given(Arc<Mutex<Option<Tensor>>>),
+}
+
+impl CustomOp1 for Exchanging {
+    fn name(&self) -> &'static str {
+        "exchanging"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok((storage.clone(), *layout.shape()))
+    }
+
+    fn bwd(&self, arg: &Tensor, _res: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        let other = || Tensor::ones(3, DType::F64, &Device::Cpu);
+        let given = grad.copy()?;
+        match self {
+            Exchanging::Shown => grad.intern(other()?)?,
+            Exchanging::Operand => {
+                arg.intern(other()?)?;
+                return other().map(Some);
+            }
+            Exchanging::Given(kept) => {
+                let mut kept = kept.lock().unwrap();
+                match kept.take() {
+                    None => *kept = Some(given.clone()),
+                    Some(before) => before.intern(other()?)?,
+                }
+            }
+        }
+        Ok(Some(given))
+    }
+}
+
+#[test]
+fn a_derivative_that_exchanges_what_it_is_shown_or_gave_changes_no_step_of_the_walk() {
+    // Broken by: arrays of the walk in the hands of the program, of which the next step found another shape and dtype.
+    alone(|| {
+        let x = Var::zeros(2, DType::F32, &Device::Cpu).unwrap();
+        // The step that was made last of one rank is walked first.
+        let y = x.exp().unwrap();
+        let loss = y.add(&x.apply_op1(Exchanging::Shown).unwrap()).unwrap();
+        assert_eq!(values::<f32>(loss.backward().unwrap().get(&x).unwrap()), [2.; 2]);
+
+        let kept = Arc::new(Mutex::new(None));
+        let [first, second] = [0; 2].map(|_| Exchanging::Given(Arc::clone(&kept)));
+        let y = x.exp().unwrap().apply_op1(first).unwrap();
+        let loss = y.add(&x.apply_op1(second).unwrap()).unwrap();
+        assert_eq!(values::<f32>(loss.backward().unwrap().get(&x).unwrap()), [2.; 2]);
+
+        let loss = x.exp().unwrap().apply_op1(Exchanging::Operand).unwrap();
+        assert!(matches!(loss.backward(), Err(Error::ShapeMismatch { .. })));
     });
 }

@@ -111,7 +111,9 @@ impl<const N: usize> Operands<N> {
             Operands::Like(like) => (vjp(&[])?, *like),
             Operands::Kept(saved) => {
                 let values = values_of(saved)?;
-                (vjp(&values)?, values.each_ref().map(|value| (*value.shape(), value.dtype())))
+                // First: a user's derivative may exchange them.
+                let like = values.each_ref().map(|value| (*value.shape(), value.dtype()));
+                (vjp(&values)?, like)
             }
         };
         gradients_fit(op, &grads, &like)?;

@@ -18,7 +18,10 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::Device;
-use crate::memory::{composed::users, proxy::Proxy};
+use crate::memory::{
+    composed::{composite_site, users},
+    proxy::Proxy,
+};
 use crate::ops::call::{check, compose::composite, exec::once};
 
 macro_rules! cpu_storage {
@@ -359,9 +362,13 @@ fn recorded<const N: usize>(
 ) -> Result<Proxy> {
     let saved = result.with_pinned(call, |array| Saved::of(call, array))?;
     result.with_gradient(call, arrays, true, move |grad, operands, needs| {
-        let result = saved.get()?;
-        let mut grads = users(|| bwd(operands, &result, grad))?;
-        grads.iter_mut().zip(needs).filter(|(_, needed)| !needed).for_each(|(grad, _)| *grad = None);
+        // Arrays of the walk are nobody's to exchange: the next step relies on their shape and dtype.
+        let asks = Call { op: call.op, site: composite_site().unwrap_or(call.site) };
+        let (result, shown) = (saved.get()?, grad.aside_for(asks)?);
+        let mut grads = users(|| bwd(operands, &result, &shown))?;
+        for (grad, needed) in grads.iter_mut().zip(needs) {
+            *grad = grad.take().filter(|_| needed).map(|grad| grad.aside_for(asks)).transpose()?;
+        }
         Ok(grads)
     })
 }

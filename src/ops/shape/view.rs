@@ -501,7 +501,11 @@ impl Proxy {
     /// manager.
     #[track_caller]
     pub(crate) fn aside(&self) -> Result<Proxy> {
-        let call = Call::here("detach");
+        self.aside_for(Call::here("detach"))
+    }
+
+    /// As [`Proxy::aside`], for a call.
+    pub(crate) fn aside_for(&self, call: Call) -> Result<Proxy> {
         self.beside(call, false)?.ok_or_else(|| registry::stale(call.op, self.key()))
     }
 
