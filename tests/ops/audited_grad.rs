@@ -273,3 +273,23 @@ fn a_derivative_that_exchanges_what_it_is_shown_or_gave_changes_no_step_of_the_w
         assert!(matches!(loss.backward(), Err(Error::ShapeMismatch { .. })));
     });
 }
+
+#[test]
+fn a_checkpoint_whose_function_exchanges_its_input_has_the_gradient_of_what_it_computed_with() {
+    // Broken by: looking for the input's node after the function, which had put a variable of another form there.
+    alone(|| {
+        let x = Var::zeros(2, DType::F32, &Device::Cpu).unwrap();
+        let y = x.exp().unwrap();
+        let loss = checkpoint(
+            |inputs| {
+                let other = Var::ones(3, DType::F64, &Device::Cpu)?;
+                let out = inputs[0].affine(3., 0.)?.broadcast_add(&other.sum_all()?.to_dtype(DType::F32)?)?;
+                inputs[0].intern(other.as_tensor().clone())?;
+                Ok(out)
+            },
+            &[&y],
+        );
+        let grads = loss.unwrap().backward().unwrap();
+        assert_eq!(values::<f32>(grads.get(&x).unwrap()), [3.; 2]);
+    });
+}

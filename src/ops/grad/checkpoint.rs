@@ -75,14 +75,16 @@ where
                 .zip(parents)
                 .map(|(saved, parent)| if parent.is_some() { stand_in(&saved.get()?, call.site) } else { saved.get() })
                 .collect::<Result<Vec<_>>>()?;
+            // Before the program's code, which may exchange them; of what that gives, all in one look.
+            let own: Vec<_> = stand_ins.iter().map(tracked).collect();
             let (again, _) = random::replayed(start.clone(), || recording(true, || f(&stand_ins)));
             let again = again?;
-            check::same_shape(call, again.shape(), grad.shape(), "the function must compute the same each time")?;
-            if again.dtype() != grad.dtype() {
-                return Err(Error::dtype_mismatch(call, again.dtype(), grad.dtype()));
+            let (root, shape, dtype) = again.with_pinned(call, |a| (a.node.clone(), *a.layout.shape(), a.dtype))?;
+            check::same_shape(call, &shape, grad.shape(), "the function must compute the same each time")?;
+            if dtype != grad.dtype() {
+                return Err(Error::dtype_mismatch(call, dtype, grad.dtype()));
             }
-            let Some(root) = tracked(&again) else { return Ok(Vec::new()) };
-            let own: Vec<_> = stand_ins.iter().map(tracked).collect();
+            let Some(root) = root else { return Ok(Vec::new()) };
             let parts = no_grad(|| walk(root, grad.clone()))?.into_parts().map(|(node, part)| {
                 let place = own.iter().position(|own| own.as_ref() == Some(&node));
                 let outside = place.and_then(|place| parents[place].clone());
