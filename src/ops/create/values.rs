@@ -278,12 +278,16 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// As [`arange`], in the numbers' own type.
 fn large_arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -> Result<Proxy> {
-    let [first, last, by] = [start, end, step].map(T::to_i128);
+    let (first, last, by) = (start.to_i128(), end.to_i128(), step.to_i128());
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
     Shape::from(count).check(call, size_of::<T>())?;
     let mut values: Vec<T> = call.named(heap::room(call.op, count))?;
-    values.extend((0..count as i128).map(|i| T::from_i128(first + i * by)));
+    let mut value = first;
+    for _ in 0..count {
+        values.push(T::from_i128(value));
+        value += by;
+    }
     of_elements(call, T::bytes_of(&values), (Shape::from(count), T::DTYPE), at)
 }
 
@@ -296,7 +300,7 @@ fn arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -
         return Err(Error::argument(call, "step", value, "a step that reaches the end"));
     }
     let steps = steps.max(0.0) as usize;
-    if T::DTYPE.is_int() && first.abs().max(last.abs()) >= EXACT {
+    if const { !T::DTYPE.is_float() } && first.abs().max(last.abs()) >= EXACT {
         // Doubles cannot tell these numbers apart.
         return large_arange(call, start, end, step, at);
     }

@@ -162,7 +162,7 @@ impl Scalar {
     pub(crate) fn nearest(self, dtype: DType) -> Self {
         let Some(whole) = self.whole().filter(|_| dtype.is_int() && self.dtype().is_int()) else { return self };
         with_type!(dtype, T => {
-            let [low, high] = [f64::NEG_INFINITY, f64::INFINITY].map(|end| T::from_f64(end).to_i128());
+            let (low, high) = (T::from_f64(f64::NEG_INFINITY).to_i128(), T::from_f64(f64::INFINITY).to_i128());
             T::from_i128(whole.clamp(low, high)).into()
         })
     }
