@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    Activation, DataSet, Dense, DropoutLayer, EarlyStopping, Embedding, InferenceMode, InputType, Layer, LayerSettings,
-    ListDataSetIterator, Loss, Network, NetworkConfig, Normalizer, OutputLayer, ParallelInference, Termination,
-    Updater, WorkspaceMode,
+    Activation, DataSet, Dense, DropoutLayer, EarlyStopping, Embedding, FnDataIterator, InferenceMode, InputType,
+    Layer, LayerSettings, ListDataSetIterator, Loss, Network, NetworkConfig, Normalizer, OutputLayer,
+    ParallelInference, Termination, Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Tensor, memory};
 use serde_json::{Value, json};
@@ -358,5 +358,57 @@ fn a_training_that_breaks_off_leaves_the_best_network() {
         let mut net = network(1);
         let ended = EarlyStopping::max_epochs(9).fit(&mut net, batches(), |_| Err(Error::msg("no score")));
         assert!(ended.is_err() && net.epoch() == 1);
+    });
+}
+
+/// P12: DL4J's conditions of iterations.
+#[test]
+fn training_stops_in_the_middle_of_a_pass_with_the_best_network() {
+    both(|| {
+        let of = |factor: f64| {
+            let DataSet { features, labels, .. } = batch();
+            DataSet::new(features, labels.affine(factor, 0.).unwrap()).unwrap()
+        };
+        // Batches of three passes of three; from the second of the last pass on, what they are in `after`.
+        let run = |stopping: EarlyStopping, after: &DataSet, waits: Duration| {
+            let (mut net, mut made, mut best, mut passes) = (network(1), 0, Vec::new(), 0.);
+            let batches = FnDataIterator::new(|n| {
+                made += usize::from(n < 3);
+                let late = made > 7;
+                thread::sleep(if late { waits } else { Duration::ZERO });
+                Ok((n < 3).then(|| if late { after.clone() } else { batch() }))
+            });
+            let ended = stopping.each_iteration().fit(&mut net, batches, |net| {
+                (best, passes) = (params(net), passes + 1.);
+                Ok(5. - passes)
+            });
+            let ended = ended.unwrap();
+            assert_eq!(made, 8, "{ended:?}: the pass breaks off after its second step");
+            assert_eq!((ended.best_epoch, ended.best_score, ended.scores.as_slice()), (1, 3., &[4., 3.][..]));
+            assert_eq!((params(&net), net.epoch(), net.iteration()), (best, 2, 6));
+            ended.reason
+        };
+        let stopping = || EarlyStopping::max_epochs(3);
+        assert_eq!(run(stopping(), &of(f64::NAN), Duration::ZERO), Termination::InvalidScore);
+        assert_eq!(run(stopping().max_score(100.), &of(1e4), Duration::ZERO), Termination::MaxScore);
+        let long = Duration::from_secs(1);
+        assert_eq!(run(stopping().max_time(long), &batch(), long), Termination::MaxTime);
+
+        // In the first pass there is no score: time leaves the network as it is, a score that ends it as it was.
+        let (mut net, start) = (network(1), params(&network(1)));
+        let list = || ListDataSetIterator::new(vec![batch(), batch(), batch()]);
+        let ended = stopping().max_time(Duration::ZERO).each_iteration().fit(&mut net, list(), |_| Ok(0.)).unwrap();
+        assert_eq!((ended.reason, ended.best_score, net.iteration()), (Termination::MaxTime, f64::INFINITY, 1));
+        assert_ne!(params(&net), start);
+        let ended = stopping().max_score(0.).each_iteration().fit(&mut net, list(), |_| Ok(0.)).unwrap();
+        assert_eq!((ended.reason, ended.scores.len(), net.iteration()), (Termination::MaxScore, 0, 1));
+
+        // Who did not ask for it is asked after the pass alone; a batch without examples is no step, and has no score.
+        let lost = vec![batch(), of(f64::NAN), batch()];
+        let ended = stopping().fit(&mut network(1), ListDataSetIterator::new(lost), |_| Ok(1.)).unwrap();
+        assert_eq!((ended.reason, ended.scores.len()), (Termination::MaxEpochs, 3));
+        let none = vec![batch().rows(0, 0).unwrap(), batch()];
+        let ended = stopping().each_iteration().fit(&mut network(1), ListDataSetIterator::new(none), |_| Ok(1.));
+        assert_eq!(ended.unwrap().reason, Termination::MaxEpochs);
     });
 }

@@ -182,7 +182,7 @@ fn training_stops_when_it_does_not_help() {
         let short = EarlyStopping::max_epochs(5).max_time(std::time::Duration::ZERO);
         let ended = short.fit(&mut net, ListDataSetIterator::new(batches()), |net| Ok(net.score())).unwrap();
         assert_eq!(ended.reason, Termination::MaxTime);
-        for (score, reason, passes) in [(2.5, Termination::InvalidScore, 1), (2., Termination::MaxEpochs, 3)] {
+        for (score, reason, passes) in [(2.5, Termination::MaxScore, 1), (2., Termination::MaxEpochs, 3)] {
             let bounded = EarlyStopping::max_epochs(3).max_score(2.);
             let ended = bounded.fit(&mut net, ListDataSetIterator::new(batches()), |_| Ok(score)).unwrap();
             assert_eq!((ended.reason, ended.scores.len()), (reason, passes), "a score of {score}");

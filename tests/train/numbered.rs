@@ -55,7 +55,7 @@
 //! | P9 | in place: two calls are equal, and an update is seen by all callers; one model has no replicas to choose from, so there is no balancing of loads | `p9_in_place_two_calls_are_equal_and_an_update_is_seen` |
 //! | P10 | a convolutional network learns with two workers, 24 batches that wait and an average every third round | `p10_two_workers_train_a_convolutional_network`, `workers_that_are_averaged_learn_and_end_equal` |
 //! | P11 | listeners are told of steps and epochs, of the first replica; there is no store of statistics, and so no session | `epochs_of_a_wrapper_are_epochs_of_its_network` |
-//! | P12 | training stops by epochs and by a score that is none, with the best parameters; of a wrapper the program's own loop stops, by its score | `training_stops_when_it_does_not_help`, `a_training_that_diverged_at_once_begins_again`, `a_worker_that_diverged_is_seen_in_the_score` |
+//! | P12 | training stops by epochs, and after a pass or a step by a score that is none, with the best parameters; of a wrapper the program's own loop stops, by its score | `training_stops_when_it_does_not_help`, `training_stops_in_the_middle_of_a_pass_with_the_best_network`, `a_training_that_diverged_at_once_begins_again`, `a_worker_that_diverged_is_seen_in_the_score` |
 //! | P13 | threads have names | `threads_and_bytes_are_constant_over_epochs` |
 //! | P14 | one seed, one network | `p14_one_seed_is_one_network` |
 //! | E1 | counts and figures; the same for every type | `figures_of_classification_are_those_of_nd4j`, `every_dtype_layout_and_device_gives_the_same_text` |

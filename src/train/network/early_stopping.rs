@@ -35,6 +35,7 @@ pub struct EarlyStopping {
     min_improvement: f64,
     max_time: Option<Duration>,
     max_score: Option<f64>,
+    each_iteration: bool,
 }
 
 /// Why a training ended.
@@ -46,7 +47,9 @@ pub enum Termination {
     NoImprovement,
     /// The time was over.
     MaxTime,
-    /// The score was too high, or no number.
+    /// A score was higher than the most that was allowed.
+    MaxScore,
+    /// A score was no number, or infinite.
     InvalidScore,
 }
 
@@ -57,16 +60,23 @@ pub struct EarlyStopped {
     pub reason: Termination,
     /// The pass with the best score, from 0.
     pub best_epoch: usize,
-    /// That score.
+    /// That score; infinite if there was none.
     pub best_score: f64,
-    /// The scores of all passes.
+    /// The scores of all passes, but for one that broke off ([`EarlyStopping::each_iteration`]).
     pub scores: Vec<f64>,
 }
 
 impl EarlyStopping {
     /// After so many passes at the latest.
     pub fn max_epochs(epochs: usize) -> Self {
-        EarlyStopping { max_epochs: epochs, patience: None, min_improvement: 0.0, max_time: None, max_score: None }
+        EarlyStopping {
+            max_epochs: epochs,
+            patience: None,
+            min_improvement: 0.0,
+            max_time: None,
+            max_score: None,
+            each_iteration: false,
+        }
     }
 
     /// After so many passes in a row without a better score, as DL4J's `ScoreImprovementEpochTerminationCondition`.
@@ -81,7 +91,7 @@ impl EarlyStopping {
         self
     }
 
-    /// After the pass that this time ends in.
+    /// After the pass that this time ends in, or in the middle of it ([`EarlyStopping::each_iteration`]).
     pub fn max_time(mut self, time: Duration) -> Self {
         self.max_time = Some(time);
         self
@@ -93,7 +103,34 @@ impl EarlyStopping {
         self
     }
 
-    /// Trains, and leaves the network with the parameters of its best score.
+    /// Asks [`max_time`](EarlyStopping::max_time), [`max_score`](EarlyStopping::max_score), and whether the score is a
+    /// number, of the score of each batch too ([`Network::score`], which a step knows anyway), and not only after each
+    /// pass: DL4J's `MaxTimeIterationTerminationCondition` and its kin. A pass that ends by one of them breaks off: it
+    /// has no score, is not counted, and listeners are not told of its end.
+    ///
+    /// ```
+    /// use ndgc::train::{DataSet, EarlyStopping, InputType, ListDataSetIterator, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::train::Termination;
+    /// use ndgc::{Device, Tensor};
+    ///
+    /// let batch = |label: f32| {
+    ///     DataSet::new(Tensor::new(&[[1f32, 2.]], &Device::Cpu)?, Tensor::new(&[[label]], &Device::Cpu)?)
+    /// };
+    /// let net = NetworkConfig::builder().seed(1).input_type(InputType::feed_forward(2));
+    /// let mut net = net.layer(OutputLayer::new(1, Loss::Mse)).build()?;
+    /// let batches = ListDataSetIterator::new(vec![batch(0.)?, batch(f32::NAN)?, batch(0.)?]);
+    /// let ended = EarlyStopping::max_epochs(9).each_iteration().fit(&mut net, batches, |net| Ok(net.score()))?;
+    /// assert_eq!((ended.reason, ended.scores.len()), (Termination::InvalidScore, 0));
+    /// assert_eq!(net.iteration(), 0); // as before the step that made NaN of it
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn each_iteration(mut self) -> Self {
+        self.each_iteration = true;
+        self
+    }
+
+    /// Trains, and leaves the network with the parameters of its best score. Where no pass had one, it is as before the
+    /// training if a score ended that, and as it is if the time was over.
     ///
     /// # Errors
     /// [`Error::Argument`] for a least improvement that is not finite, by which no score would be better than none; as
@@ -118,8 +155,8 @@ impl EarlyStopping {
             scores: Vec::new(),
         };
         let trained = self.train(net, &mut batches, &mut score, (&mut best, &mut ended));
-        // Where no pass had a score it stays as the error found it.
-        let has_best = trained.is_ok() || ended.best_score < f64::INFINITY;
+        // Where no pass had a score it stays as the error, or the end of the time, found it.
+        let has_best = ended.best_score < f64::INFINITY || trained.is_ok() && ended.reason != Termination::MaxTime;
         let followed = if has_best { net.follow(&best) } else { Ok(()) };
         trained.and(followed).map(|()| ended)
     }
@@ -135,11 +172,21 @@ impl EarlyStopping {
     ) -> Result<()> {
         let begun = Instant::now();
         for epoch in 0..self.max_epochs {
-            net.fit(&mut *batches)?;
+            let mut broken_off = None;
+            net.fit_until(&mut *batches, &mut |net| {
+                if self.each_iteration {
+                    broken_off = self.ends_by_score(net.score()).or_else(|| self.ends_by_time(begun));
+                }
+                broken_off.is_some()
+            })?;
+            if let Some(reason) = broken_off {
+                ended.reason = reason;
+                break;
+            }
             let now = score(net)?;
             ended.scores.push(now);
-            if !now.is_finite() || self.max_score.is_some_and(|most| now > most) {
-                ended.reason = Termination::InvalidScore;
+            if let Some(reason) = self.ends_by_score(now) {
+                ended.reason = reason;
                 break;
             }
             if now < ended.best_score - self.min_improvement {
@@ -149,11 +196,24 @@ impl EarlyStopping {
                 ended.reason = Termination::NoImprovement;
                 break;
             }
-            if self.max_time.is_some_and(|time| begun.elapsed() >= time) {
-                ended.reason = Termination::MaxTime;
+            if let Some(reason) = self.ends_by_time(begun) {
+                ended.reason = reason;
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Whether a score ends a training.
+    fn ends_by_score(&self, score: f64) -> Option<Termination> {
+        if !score.is_finite() {
+            return Some(Termination::InvalidScore);
+        }
+        self.max_score.is_some_and(|most| score > most).then_some(Termination::MaxScore)
+    }
+
+    /// Whether one that began then is out of time.
+    fn ends_by_time(&self, begun: Instant) -> Option<Termination> {
+        self.max_time.is_some_and(|time| begun.elapsed() >= time).then_some(Termination::MaxTime)
     }
 }

@@ -135,11 +135,26 @@ impl Network {
     /// # Errors
     /// Of the iterator, of a step, of a listener; the network can be used after each.
     #[track_caller]
-    pub fn fit<B: Examples, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
+    pub fn fit<B: Examples, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
+        self.fit_until(batches, &mut |_| false)
+    }
+
+    /// As [`Network::fit`], but for a pass that breaks off where `ends` says so after a batch, unless that was no step:
+    /// it is not counted, and listeners are not told of its end.
+    #[track_caller]
+    pub(super) fn fit_until<B: Examples, I: DataIterator<B>>(
+        &mut self,
+        mut batches: I,
+        ends: &mut dyn FnMut(&Network) -> bool,
+    ) -> Result<()> {
         batches.reset()?;
         self.begin_epoch()?;
         for batch in batches {
+            let before = self.iteration;
             self.fit_batch(&batch?)?;
+            if self.iteration != before && ends(self) {
+                return Ok(());
+            }
         }
         self.end_epoch()
     }
