@@ -61,6 +61,12 @@ impl RetainCount {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
+    /// How many there are, for reports.
+    pub(crate) fn count(&self) -> u32 {
+        // Relaxed: a number of this moment, from which nothing follows for other memory.
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Whether there is one. Asked after the records were found without an announcement, it is decisive.
     pub(crate) fn is_retained(&self) -> bool {
         // Acquire: pairs with the Release in `release`.

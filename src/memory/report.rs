@@ -63,6 +63,9 @@ pub struct WorkspaceReport {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// References that hold the blocks beyond the cycles of their bytes, as
+    /// [`WorkspaceStats::holders`](crate::WorkspaceStats::holders).
+    pub holders: u64,
     /// Arrays with a recorded gradient that somebody still had a handle of when their cycle ended, as in
     /// `losses.push(loss)`: their graphs ended then.
     pub kept_graphs: u64,
@@ -198,9 +201,12 @@ impl ManagerReport {
                 array.age.as_secs_f64()
             )?;
         }
-        for WorkspaceReport { name, blocks, bytes, kept_graphs, kept_graph_at } in &self.workspaces {
+        for WorkspaceReport { name, blocks, bytes, holders, kept_graphs, kept_graph_at } in &self.workspaces {
             let blocks = counted(*blocks, "block");
             write!(f, "{pad}    |-- workspace [{name}]: {blocks} of {}", Bytes(*bytes))?;
+            if *holders > 0 {
+                write!(f, ", held by {} beyond its cycles", counted(*holders, "reference"))?;
+            }
             if let Some(site) = kept_graph_at {
                 let graphs = counted(*kept_graphs, "graph");
                 write!(f, "; {graphs} ended with a cycle while an array was kept, the last one made at {site}")?;
@@ -275,7 +281,8 @@ impl NdManager {
             let found = block::by_workspace(&|_, at| at == self.device()).into_iter();
             workspaces.extend(found.map(|(name, (blocks, bytes))| {
                 let (kept_graphs, kept_graph_at) = stats::kept_graphs(&name, self.device());
-                WorkspaceReport { name: name.to_string(), blocks, bytes, kept_graphs, kept_graph_at }
+                let holders = block::holders(&|own, at| *own == name && at == self.device());
+                WorkspaceReport { name: name.to_string(), blocks, bytes, holders, kept_graphs, kept_graph_at }
             }));
         }
         let empty = ManagerReport::empty(&info, self.device());

@@ -392,6 +392,39 @@ fn an_export_keeps_the_bytes_and_comes_back_as_an_array_that_no_workspace_ends()
     });
 }
 
+/// R25: a workspace says how many hold its blocks.
+#[test]
+fn who_holds_a_block_beyond_its_cycle_is_counted() {
+    alone(|| {
+        let stats = || Workspace::find("STEP").unwrap().stats();
+        let told = || {
+            let report = NdManager::system(&Device::Cpu).report();
+            let found = report.workspaces.iter().find(|workspace| workspace.name == "STEP").unwrap();
+            (found.blocks, found.holders, report.to_string())
+        };
+        let cycle = Workspace::enter("STEP", &config()).unwrap();
+        let array = filled(7., 1000);
+        let view = array.narrow(0, 0, 10).unwrap();
+        assert_eq!((stats().holders, told().1), (0, 0), "what is of the cycle ends with it");
+        let [pack, other] = [&array, &view].map(|array| array.to_dlpack().unwrap());
+        assert_eq!(stats().holders, 2);
+        cycle.leave();
+        in_cycle("STEP", &config(), || assert_eq!(sum(&filled(1., 1000)), 1000.));
+        assert_eq!((stats().holders, stats().renewals), (2, 1));
+        let (blocks, holders, text) = told();
+        assert_eq!((blocks, holders), (2, 2), "one waits");
+        assert!(text.contains("workspace [STEP]: 2 blocks of "), "{text}");
+        assert!(text.contains(", held by 2 references beyond its cycles\n"), "{text}");
+        drop(other);
+        let again = Tensor::from_dlpack(pack, &Device::Cpu).unwrap();
+        assert_eq!(stats().holders, 1, "the array, and no export any more");
+        drop(again);
+        gc::collect();
+        assert_eq!((stats().holders, told().1), (0, 0));
+        assert!(!told().2.contains("beyond its cycles"));
+    });
+}
+
 #[test]
 fn a_manager_cannot_have_an_array_of_a_workspace_and_says_what_to_do() {
     alone(|| {

@@ -61,6 +61,20 @@ pub(crate) fn by_workspace(is_of: &dyn Fn(&Arc<str>, &Device) -> bool) -> Vec<(A
     found
 }
 
+/// References that retain blocks of such workspaces in the memory of such devices. None in a forked child.
+pub(crate) fn holders(is_of: &dyn Fn(&Arc<str>, &Device) -> bool) -> u64 {
+    let mut sum = 0;
+    if switch::forked() {
+        return sum;
+    }
+    for (index, name, at, ..) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        if is_of(name, at) {
+            sum += u64::from(CELLS.get(*index).retain_count.count());
+        }
+    }
+    sum
+}
+
 /// The bytes of blocks that a device counts as active. None in a forked child.
 pub(crate) fn active(device: &Device) -> u64 {
     let mut sum = 0;

@@ -28,7 +28,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{
     call::Call,
@@ -685,6 +685,7 @@ impl Workspace {
             step: plan.step(),
             system_allocations: tally.system_allocations,
             renewals: tally.renewals,
+            holders: block::holders(&|own, _| Arc::ptr_eq(own, &arena.name)),
             kept_graphs: tally.kept_graphs.0,
             kept_graph_at: tally.kept_graphs.1,
             same_addresses: tally.same_addresses,

@@ -126,6 +126,10 @@ pub struct WorkspaceStats {
     pub system_allocations: u64,
     /// Blocks that were taken because bytes of the one before were still in use when their next cycle began.
     pub renewals: u64,
+    /// References that hold its blocks now, also beyond the cycles of their bytes: exports, and arrays that were made
+    /// of these. A block that is held when its next cycle begins waits for them, beside a fresh one; that is a renewal.
+    /// Counted when it is asked for; a mapped file's are not.
+    pub holders: u64,
     /// Arrays with a recorded gradient that somebody still had a handle of when their cycle ended, as in
     /// `losses.push(loss)`. Their graphs ended then; keep a loss by its number or by `detach()`.
     pub kept_graphs: u64,
