@@ -125,6 +125,18 @@ impl FromStr for Device {
     }
 }
 
+/// The libraries of devices that this process opened, with their versions, as a line for reports; nothing without any.
+#[cfg(feature = "cuda")]
+pub(crate) fn libraries() -> String {
+    cuda::versions()
+}
+
+/// Nothing: this build opens none.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn libraries() -> String {
+    String::new()
+}
+
 /// # Devices there are
 impl Device {
     /// A new simulated device with memory and streams of its own.

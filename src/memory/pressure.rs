@@ -26,7 +26,7 @@ use crate::base::{
     system,
     units::Bytes,
 };
-use crate::device::{Device, host::spill as file, spill};
+use crate::device::{self, Device, host::spill as file, spill};
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes, OverBudget},
     census::{self, Within},
@@ -658,10 +658,11 @@ const REPORTS_MAX: u64 = 16;
 
 /// Writes a report for each [`Error::OutOfMemory`](crate::Error::OutOfMemory) into this folder, or none any more;
 /// returns what was set before. `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file,
-/// `ndgc-<process>-<number>.txt`, which is never one that is there: the error, version, limits, where bytes may spill
-/// to, statistics, budgets and what is charged to them, managers and their arrays, workspaces, and the lines of the
-/// source that made what lives. At most 16 of a process. The folder is made with the first one; the first that cannot
-/// be written is told of on standard error, with the folder and why.
+/// `ndgc-<process>-<number>.txt`, which is never one that is there: the error, versions (ndgc's, and of the CUDA driver
+/// and libraries that are open), limits, where bytes may spill to, statistics, budgets and what is charged to them,
+/// managers and their arrays, workspaces, and the lines of the source that made what lives. At most 16 of a process.
+/// The folder is made with the first one; the first that cannot be written is told of on standard error, with the
+/// folder and why.
 ///
 /// ```
 /// # use ndgc::{Budget, DType, Device, NdManager, memory};
@@ -703,9 +704,9 @@ fn new_report(folder: &Path, mut number: u64) -> std::io::Result<File> {
     }
 }
 
-/// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits, where
-/// bytes may spill to, statistics, lines and budgets of the process, and of a device its managers with their arrays,
-/// and its workspaces.
+/// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: versions, limits,
+/// where bytes may spill to, statistics, lines and budgets of the process, and of a device its managers with their
+/// arrays, and its workspaces.
 ///
 /// ```
 /// # use ndgc::{DType, Device, NdManager, memory};
@@ -721,10 +722,11 @@ pub fn crash_report(device: &Device) -> String {
     let memory = device.memory();
     let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
     let mut text = format!(
-        "ndgc {}, {} {}, {device}\nmachine: {}, resident: {}\nswitch: {}\n{}\n{memory:?}\n{:?}\n\nlines:\n",
+        "ndgc {}, {} {}, {device}\n{}machine: {}, resident: {}\nswitch: {}\n{}\n{memory:?}\n{:?}\n\nlines:\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         std::env::consts::ARCH,
+        device::libraries(),
         sized(system::physical_bytes()),
         sized(system::resident_bytes()),
         if switch::is_on() { "on" } else { "off" },

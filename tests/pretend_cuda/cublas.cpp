@@ -196,6 +196,14 @@ API int cublasGetVersion_v2(void*, int* version) {
     return OK;
 }
 
+// Of no context, and no handle.
+API int cublasGetProperty(int which, int* value) {
+    if (pretend_enter("cublasGetProperty", 0)) return NOT_READY;
+    if (!value || which < 0 || which > 2) return INVALID_VALUE;
+    *value = which == 0 ? 13 : 0;
+    return OK;
+}
+
 API const char* cublasGetStatusName(int status) {
     switch (status) {
         case OK: return "CUBLAS_STATUS_SUCCESS";

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ndgc::{DType, Device, OutOfMemoryClass, Tensor, probe_cuda};
+use ndgc::{DType, Device, OutOfMemoryClass, Tensor, memory, probe_cuda};
 
 use crate::common::cuda::{Pretend, device};
 
@@ -129,6 +129,30 @@ fn without_the_library_products_are_computed_all_the_same_and_that_is_said_once(
     let test = "pretend_cuda::missing::without_the_library_products_are_computed_all_the_same_and_that_is_said_once";
     let said = passed(&run(test, &folder.0, &[]));
     assert_eq!(said.matches("slower kernel").count(), 1, "said once: {said}");
+}
+
+#[test]
+fn a_crash_report_names_the_libraries_that_are_open_and_opens_none() {
+    if is_child() {
+        let told = || {
+            let report = memory::crash_report(&Device::Cpu);
+            report.lines().find(|line| line.starts_with("cuda: ")).map(str::to_owned)
+        };
+        let pretend = Pretend::get().unwrap();
+        assert_eq!((told(), pretend.calls(None)), (None, 0), "nobody opened a device");
+        let device = Device::cuda(0).unwrap();
+        assert_eq!(told().as_deref(), Some("cuda: driver 13.0"));
+        let a = Tensor::full(1f32, (4, 4), &device).unwrap();
+        assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [4.; 16]);
+        assert_eq!(told().as_deref(), Some("cuda: driver 13.0, NVRTC 13.0, cuBLAS 13.0.0"));
+        pretend.fail(Some("nvrtcVersion"), 1, 7);
+        let unknown = "NVRTC unknown: nvrtcVersion answered error 11";
+        assert_eq!(told().unwrap(), format!("cuda: driver 13.0, {unknown}, cuBLAS 13.0.0"));
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    let test = "pretend_cuda::missing::a_crash_report_names_the_libraries_that_are_open_and_opens_none";
+    passed(&run(test, &folder, &[("NDGC_CACHE_DIR", "off")]));
 }
 
 #[test]

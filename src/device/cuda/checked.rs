@@ -671,3 +671,29 @@ impl Rank {
         end(rank, |rank| unsafe { rank.api.abort(rank.raw) })
     }
 }
+
+/// The libraries that were opened, with their versions: the driver, the compiler, those for products and for sums. None
+/// is opened for it.
+pub(super) fn versions() -> Vec<(&'static str, Answer<String>)> {
+    let mut found = Vec::new();
+    if let Some(api) = raw::Cuda::opened() {
+        let version = CudaApi(api).version();
+        found.push(("driver", version.map(|number| format!("{}.{}", number / 1000, number % 1000 / 10))));
+    }
+    if let Some(api) = raw::Nvrtc::opened() {
+        found.push(("NVRTC", Nvrtc(api).version().map(|(major, minor)| format!("{major}.{minor}"))));
+    }
+    if let Some(api) = raw::Blas::opened() {
+        // By `libraryPropertyType`: the major version, the minor one, the patch.
+        // SAFETY: the number is written to a local.
+        let part = |which: c_int| number(|out| unsafe { api.property(which, out) });
+        found.push(("cuBLAS", part(0).and_then(|major| Ok(format!("{major}.{}.{}", part(1)?, part(2)?)))));
+    }
+    if let Some(api) = raw::Nccl::opened() {
+        // SAFETY: the number is written to a local.
+        let version = number(|out| unsafe { api.version(out) });
+        let parts = |number: c_int| format!("{}.{}.{}", number / 10_000, number % 10_000 / 100, number % 100);
+        found.push(("NCCL", version.map(parts)));
+    }
+    found
+}

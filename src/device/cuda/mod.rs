@@ -100,6 +100,28 @@ pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
     (0..count).map(|ordinal| info(ordinal).map_err(failed)).collect()
 }
 
+/// The driver and the libraries that were opened, with their versions, as a line for reports; nothing if none was. None
+/// is opened for it, and a forked child asks none.
+pub(crate) fn versions() -> String {
+    let mut text = String::new();
+    // As in `probe_cuda`.
+    if system::is_forked_child() {
+        return text;
+    }
+    for (name, version) in checked::versions() {
+        let lead = if text.is_empty() { "cuda: " } else { ", " };
+        text += lead;
+        match version {
+            Ok(version) => text += &format!("{name} {version}"),
+            Err(failure) => text += &format!("{name} unknown: {} answered error {}", failure.call, failure.code),
+        }
+    }
+    if !text.is_empty() {
+        text += "\n";
+    }
+    text
+}
+
 /// What a CUDA device is opened with.
 #[doc(hidden)]
 #[cfg_attr(not(feature = "bench"), allow(unreachable_pub))] // `bench` shows it

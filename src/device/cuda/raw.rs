@@ -49,11 +49,20 @@ macro_rules! table {
 
         /// The table, opened once; or what is missing.
         pub(super) fn $open() -> Result<&'static $table, &'static str> {
-            static TABLE: OnceLock<Result<$table, String>> = OnceLock::new();
-            TABLE.get_or_init($table::open).as_ref().map_err(String::as_str)
+            $table::place().get_or_init($table::open).as_ref().map_err(String::as_str)
         }
 
         impl $table {
+            fn place() -> &'static OnceLock<Result<Self, String>> {
+                static TABLE: OnceLock<Result<$table, String>> = OnceLock::new();
+                &TABLE
+            }
+
+            /// The table, if it was opened before.
+            pub(super) fn opened() -> Option<&'static Self> {
+                $table::place().get()?.as_ref().ok()
+            }
+
             fn open() -> Result<Self, String> {
                 // SAFETY: opens the library and closes it again; what it runs on loading is its own business.
                 let present = unsafe { $library::is_culib_present() };
@@ -172,6 +181,7 @@ table! {
         set_stream = "cublasSetStream_v2" (handle: BlasHandle, stream: RawStream);
         set_workspace = "cublasSetWorkspace_v2" (handle: BlasHandle, workspace: Address, bytes: usize);
         set_math = "cublasSetMathMode" (handle: BlasHandle, mode: c_int);
+        property = "cublasGetProperty" (which: c_int, value: *mut c_int);
         gemm = "cublasGemmStridedBatchedEx" (
             handle: BlasHandle, trans_a: c_int, trans_b: c_int, m: c_int, n: c_int, k: c_int, alpha: *const c_void,
             a: Address, a_type: c_int, lda: c_int, stride_a: i64, b: Address, b_type: c_int, ldb: c_int, stride_b: i64,
