@@ -103,6 +103,10 @@ impl Timeline {
     /// has addresses of its own; frames are the lines, with the owner as their function. Refused requests are its
     /// `oom`, with what is free of the segment.
     ///
+    /// Of a sampled trace it has one array in so many ([`Timeline::sample`]), each with its own bytes alone: a block of
+    /// the viewer is an allocation, and none stands for others. What is alive there is that much less than what was,
+    /// but for blocks of workspaces, where the other exports count all.
+    ///
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for so many bytes that an address would be 2^53 or more, which
     /// the viewer has no numbers for.
