@@ -23,3 +23,4 @@ mod parallel_inference;
 mod parallel_network;
 mod predictions;
 mod settings;
+mod texts;

@@ -56,7 +56,7 @@ impl Network {
     /// As [`Network::output`].
     #[track_caller]
     pub fn output_masked(&self, features: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        one(self.outputs(std::slice::from_ref(features), &[mask.cloned()])?)
+        called_here(one(self.outputs(std::slice::from_ref(features), &[mask.cloned()])?))
     }
 
     /// As [`Network::output`], in the caller's workspace, which is open: the output ends with its cycle.
@@ -82,7 +82,7 @@ impl Network {
             let features = self.prepared(std::slice::from_ref(features), &[], &self.inference)?;
             self.infer(&self.inferring(&features, Masks::default(), false), OutputPlace::In(workspace), false)
         });
-        one(called_here(outputs)?)
+        called_here(outputs.and_then(one))
     }
 
     /// The outputs for an array for each input, in the order of the outputs, as [`Network::output`]. `masks` has one
