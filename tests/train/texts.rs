@@ -1,6 +1,6 @@
 //! The texts of errors of networks, data, evaluations and workers, each to the word.
 
-use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+use ndgc::train::{Evaluation, IEvaluation, InputType, Loss, NetworkConfig, OutputLayer};
 use ndgc::{DType, Device, Result, Tensor, Workspace, WorkspaceConfig};
 
 use super::both::both;
@@ -40,5 +40,16 @@ fn a_network_of_several_outputs_says_where_it_was_asked_for_one() {
         assert_eq!(text(net.output_in(&x, &cycle)), wanted);
         cycle.leave();
         answers.destroy().unwrap();
+    });
+}
+
+#[test]
+fn an_axis_that_no_evaluation_has_is_told_as_it_was_given() {
+    both(|| {
+        let x = ones(&[2, 3]);
+        let told = text(Evaluation::default().with_axis(-3).eval(&x, &x, None));
+        let wanted = "Evaluation::eval: axis -3 is out of range for shape [2, 3]; it has 2 axes, counted from 0 or \
+                      backwards from -1";
+        assert_eq!(told, wanted);
     });
 }

@@ -169,10 +169,10 @@ fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, [usize; 
         let n = dims.first().copied().ok_or_else(|| Error::shape(op, &[], "rows, such as [n, c]"))?;
         return Ok((1, [n, 1, 1]));
     }
-    let axis = if axis < 0 { axis + rank as i64 } else { axis.min(rank as i64 - 1) };
-    let axis =
-        usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec(), site: None })?;
-    Ok((axis, [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()]))
+    let place = if axis < 0 { axis + rank as i64 } else { axis.min(rank as i64 - 1) };
+    let outside = |_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec(), site: None };
+    let place = usize::try_from(place).map_err(outside)?;
+    Ok((place, [dims[..place].iter().product(), dims[place], dims[place + 1..].iter().product()]))
 }
 
 /// Rows with a 1 for each class; of what a mask leaves out, whatever it is, without one.
