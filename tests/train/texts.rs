@@ -312,7 +312,7 @@ fn batches_that_a_network_cannot_train_on_are_told_why() {
             (text(without.fit_batch(&alone)), format!("score: loss is none at output 0 (0); {needs}").as_str()),
             (text(two.fit_batch(&alone)), "network: features is 1; it must be an array for each input of the network"),
             (
-                text(words.output(&Tensor::new(&[0.5f32, 1.], &Device::Cpu).unwrap())),
+                text(words.output(&Tensor::new([0.5f32, 1.], &Device::Cpu).unwrap())),
                 "layer 0 (Embedding)\nembedding: index is 0.5 at place 0; it must be a whole number from 0; mask what \
                  does not count, and round fractions first",
             ),
@@ -588,7 +588,7 @@ fn a_normaliser_says_what_it_cannot_look_at() {
 fn what_an_evaluation_cannot_count_is_told_with_what_it_counts() {
     both(|| {
         let (two, three) = (ones(&[2, 2]), ones(&[2, 3]));
-        let classes = |all: [f32; 2]| Tensor::new(&all, &Device::Cpu).unwrap();
+        let classes = |all: [f32; 2]| Tensor::new(all, &Device::Cpu).unwrap();
         let eval = |labels: &Tensor, mask: Option<&Tensor>| text(Evaluation::default().eval(labels, &three, mask));
         let nan = three.affine(f64::NAN, 0.).unwrap();
         let scalar = ones(&[]);
