@@ -9,7 +9,7 @@ use ndgc::{
     SimConfig, Tensor, TensorExt, Var, Workspace, WorkspaceConfig, WorkspaceCycle, checkpoint, memory,
 };
 
-use crate::workspace::rings::in_use;
+use crate::workspace::rings::{in_use, ring};
 use crate::workspace::support::{alone, basic, doubles, filled, loop_first, loop_over_time, refusal, sum, values};
 
 /// Its operand.
@@ -236,6 +236,22 @@ fn bytes_of_a_cycle_that_a_reclaimer_ended_become_no_array() {
         step.set_budget(Budget::new().soft_bytes(64)).unwrap();
         OPEN.set(Some(step.activate().unwrap()));
         let _ends = memory::on_pressure("ends it", 0, |_| begin_again());
+        let why = refusal(Tensor::ones(16, DType::F64, &Device::Cpu));
+        assert!(why.starts_with("ones: workspace [STEP]: its cycle ended"), "{why}");
+        assert_made();
+    });
+}
+
+#[test]
+fn a_cycle_of_a_ring_that_a_reclaimer_left_is_none_that_a_call_takes_bytes_of() {
+    // Broken by: a look whether the cycle goes on, as one of a ring does after it was left, until a later request of
+    // the call, made in the next cycle, takes the bytes that the call has of it.
+    alone(|| {
+        Workspace::set_debug_mode(DebugMode::Disabled);
+        let step = Workspace::for_current_thread("STEP", &ring(1).build().unwrap()).unwrap();
+        step.set_budget(Budget::new().soft_bytes(64)).unwrap();
+        OPEN.set(Some(step.activate().unwrap()));
+        let _leaves = memory::on_pressure("leaves it", 0, |_| begin_again());
         let why = refusal(Tensor::ones(16, DType::F64, &Device::Cpu));
         assert!(why.starts_with("ones: workspace [STEP]: its cycle ended"), "{why}");
         assert_made();

@@ -214,6 +214,13 @@ pub(crate) fn goes_on(cycle: CycleId) -> bool {
     oldest(cycle.scope()).is_live(cycle.stamp)
 }
 
+/// Whether a cycle of the calling thread goes on, and is the newest of its scope. One of a ring goes on after it was
+/// left, until its bytes are wanted.
+pub(crate) fn is_newest(cycle: CycleId) -> bool {
+    // Relaxed: written by this thread.
+    goes_on(cycle) && CELLS.get(cycle.scope()).last.load(Ordering::Relaxed) == cycle.stamp
+}
+
 /// What is known of a cycle.
 pub(crate) struct CycleInfo {
     /// The workspace's name.

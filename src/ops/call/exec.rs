@@ -322,11 +322,12 @@ fn storage_for(
 }
 
 /// That the program's code, which ran just now, did not end the cycle that a call takes its bytes of: what it has of
-/// them is no array yet, which would hold the block, and may be another one's by now. Invariant I13 (design.md).
+/// them is no array yet, which would hold the block, and may be another one's by now, or become one's with the next
+/// request, where it was a ring's that was left. Invariant I13 (design.md).
 #[cold]
 #[inline(never)]
 fn goes_on(op: &'static str, cycle: Option<CycleId>) -> Result<()> {
-    let Some(cycle) = cycle.filter(|&cycle| !validity::goes_on(cycle)) else { return Ok(()) };
+    let Some(cycle) = cycle.filter(|&cycle| !validity::is_newest(cycle)) else { return Ok(()) };
     let why = "its cycle ended within the call, and with it what the call had of it; code that it runs must not end it";
     Err(Error::workspace(op, &validity::about(cycle).workspace, why))
 }
