@@ -187,6 +187,8 @@ pub(crate) fn recover<T>(
     attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
 ) -> Result<T> {
     let mut steps = RecoverySteps::default();
+    // Calls within the steps have their own.
+    let first = context.first_place.get();
     let outer = LOOKING.replace(true);
     let (mut next, mut begun_again) = (0, false);
     let mut not_there = None;
@@ -224,6 +226,7 @@ pub(crate) fn recover<T>(
         }
     };
     LOOKING.set(outer);
+    context.first_place.set(first);
     match (found, why) {
         (Some(found), _) => Ok(found),
         (None, NoBytes::Failed(error)) => Err(error),
@@ -390,11 +393,14 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, (p
         return;
     }
     let mut steps = RecoverySteps::default();
+    // As in `recover`.
+    let first = context.first_place.get();
     steps.take("drain", device, &mut || reclaim::drain_all(context) as u64);
     while let Some(over) = budget::above_soft(payer, more)
         && reclaimer(context, (device, &NoBytes::Budget(over), bytes), &mut steps)
     {}
     LOOKING.set(false);
+    context.first_place.set(first);
 }
 
 /// How much [`trim`] gives back: each level what those before it do, and more.

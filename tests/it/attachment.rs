@@ -1,8 +1,9 @@
 //! Area C, behaviours 20 to 24 and 29 to 32: which manager owns what. Lending (25 to 28) is in `lending.rs`.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ndgc::{Budget, CmpOp, DType, Device, Error, NdManager, SimConfig, Tensor, gc, memory};
+use ndgc::{Budget, CmpOp, DType, Device, Error, NdManager, SimConfig, Tensor, TensorExt, gc, memory};
 
 use crate::it::support::{Operation, base, block, both, live_bytes, matrix, owned_by, switched, values, vector};
 
@@ -343,4 +344,29 @@ fn what_a_reclaimer_makes_in_a_move_within_an_operation_is_its_own() {
             model.close().unwrap();
         });
     }
+}
+
+/// Broken by: a call within a reclaimer, after which the operation that it was called for had no first operand: bytes
+/// of its second result were charged to nobody until it was an array, which was refused without a look for room.
+#[test]
+fn a_second_result_is_charged_to_the_owner_of_the_first_operand_though_a_reclaimer_calls_operations() {
+    switched(false, |device| {
+        let tenant = base(device);
+        let (x, cached) = (vector(&tenant), tenant.zeros(300, DType::U8).unwrap());
+        // The first result passes the soft limit; the second one has room if the cache gives.
+        tenant.set_budget(Budget::new().soft_bytes(312).max_bytes(324)).unwrap();
+        let (own, other) = (cached.clone(), Tensor::ones(3, DType::F32, device).unwrap());
+        let asked = AtomicUsize::new(0);
+        let reclaimer = memory::on_pressure("cache", 0, move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => drop(other.exp().unwrap()),
+            _ => own.close(),
+        });
+        let (most, ids) = x.cummax(0).unwrap();
+        assert_eq!((values(&most), ids.to_vec::<u32>().unwrap()), (vec![1., 2., 3.], vec![0, 1, 2]));
+        assert!(!cached.is_open() && owned_by(&ids, &tenant));
+        let used = tenant.budget_use().unwrap();
+        assert_eq!((used.bytes, used.arrays, used.refused), (36, 3, 0));
+        drop(reclaimer);
+        tenant.close().unwrap();
+    });
 }
