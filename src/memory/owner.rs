@@ -9,6 +9,10 @@
 //! until it is put somewhere or closed. Only one thread holds a taken array, so moves and ends exclude each
 //! other, and the phase of a slot is changed by the taker alone. What is taken to be put somewhere goes on being
 //! counted by the budget of the owner that it had ([`Counted`]), so that nobody gets its place meanwhile.
+//!
+//! The maker of an array that its handles or its cycle own closes it without taking it, where it alone uses it: by an
+//! exchange of the state (`Slot::close_at_once`). So whoever else takes one from these says so in the state before, as
+//! who reads it does (`ArraySlot::is_looked_for`): of the two, one finds the other.
 
 use std::sync::LazyLock;
 

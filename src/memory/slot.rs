@@ -293,8 +293,9 @@ impl<P> Slot<P> {
     /// Open to closed at once, and ends the body by `end`. `false`, and nothing happens, if the slot is not just open,
     /// or if its state is not any more the one that was read.
     ///
-    /// The caller took the slot from its owner, has a handle of it, and announces it nowhere; he made the array, and by
-    /// the state that he read no other thread uses it.
+    /// The caller has a handle of the slot, and announces it nowhere; he made the array, and by the state that he read
+    /// no other thread uses it. He took it from its owner, or found it in no list after he had read the state: who else
+    /// takes it from there says so by `share` before.
     /// Invariant I4 (design.md).
     #[inline(always)]
     pub(crate) fn close_at_once(&self, state: u64, end: impl FnOnce(&mut Option<P>)) -> bool {

@@ -182,6 +182,16 @@ fn a_close_at_once_meets_who_moves_the_array() {
 }
 
 #[test]
+fn a_close_at_once_meets_who_moves_the_array_to_its_handles_and_back() {
+    let moves = |world: &World| {
+        world.release_to_handles(STRANGER);
+        world.attach(STRANGER);
+        world.drop_proxy(STRANGER);
+    };
+    Model::handles(2).beside(moves).run(close_at_once, |world| world.settle(1));
+}
+
+#[test]
 fn a_maker_does_not_close_at_once_what_it_reads_itself() {
     let model = Model::handles(2).before(World::give_to_handles);
     let close_in_use = |world: &World| {

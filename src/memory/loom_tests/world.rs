@@ -320,12 +320,23 @@ impl World {
 
     /// `owner::take_orphan`.
     fn take_orphan(&self, generation: u32) -> bool {
-        self.owner.load(Ordering::Acquire) == HANDLES || self.take(STRANGER, generation)
+        match self.owner.load(Ordering::Acquire) {
+            HANDLES => true,
+            owner if owner != NOBODY && self.take_from(owner) => true,
+            _ => self.take(STRANGER, generation),
+        }
     }
 
     /// `Proxy::detach`, by the only one who knows the array.
     pub(super) fn give_to_handles(&self) {
         self.owner.store(HANDLES, Ordering::Release);
+    }
+
+    /// Moves an array from its manager to its handles, as `NdManager::ret` below the system manager does.
+    pub(super) fn release_to_handles(&self, me: usize) {
+        if self.take(me, 1) {
+            self.give_to_handles();
+        }
     }
 
     /// `Proxy::attach`: moves an array from its handles to a manager.
