@@ -50,6 +50,16 @@ pub(crate) fn of_call<R>(f: impl FnOnce() -> R) -> R {
     during(&LEFT, UNITS, f)
 }
 
+/// Runs code of others within a call. Calls that it makes leave no more to this one than it had before.
+#[inline]
+pub(crate) fn of_others<R>(f: impl FnOnce() -> R) -> R {
+    let before = LEFT.get();
+    let answer = f();
+    // Who is asked to do all there is has more than any call begins with.
+    LEFT.set(if before > UNITS { before } else { LEFT.get().min(before) });
+    answer
+}
+
 /// Runs `f`, which is asked to do all there is.
 pub(crate) fn all<R>(f: impl FnOnce() -> R) -> R {
     during(&LEFT, u32::MAX, f)

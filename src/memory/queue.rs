@@ -134,6 +134,21 @@ impl Queue {
         self.lanes[lane].ring.take()
     }
 
+    /// Takes what waits in a lane's ring as a list, 0 if that is nothing. `link` gives the link of a slot.
+    #[cfg(not(loom))]
+    #[cold]
+    pub(crate) fn take_ring<'a>(&self, lane: usize, link: impl Fn(u32) -> &'a AtomicU32) -> u32 {
+        let mut first = 0;
+        // Its thread may go on filling it.
+        for _ in 0..RING {
+            let Some(index) = self.take_one(lane) else { break };
+            // Relaxed: read on this thread, or published by the Release in `put_back`.
+            link(index).store(first, Ordering::Relaxed);
+            first = index + 1;
+        }
+        first
+    }
+
     /// Adds a slot. `link` is the slot's own link.
     #[inline]
     pub(crate) fn push(&self, lane: usize, index: u32, link: &AtomicU32) {

@@ -73,13 +73,19 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
 fn drain_lane(context: &ThreadContext, lane: usize) -> usize {
     let mut reaped = 0;
     while work::left() > 0 {
-        if let Some(index) = QUEUE.take_one(lane) {
+        let is_within = context.reaping.get();
+        if !is_within && let Some(index) = QUEUE.take_one(lane) {
             work::spend(work::ONE);
+            // What it holds may be the program's, and call operations. After a panic it stays, and rings are lists.
+            context.reaping.set(true);
             reap(context, index, slot(index));
+            context.reaping.set(false);
             reaped += 1;
             continue;
         }
-        let mut list = TakenLane { lane, first: QUEUE.take(lane) };
+        // As a list, which nobody finds any more: else the end of each would be within that of the one before.
+        let waits = if is_within { QUEUE.take_ring(lane, |index| &slot(index).core.link) } else { 0 };
+        let mut list = TakenLane { lane, first: if waits == 0 { QUEUE.take(lane) } else { waits } };
         if list.first == 0 {
             break;
         }

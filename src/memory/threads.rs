@@ -222,6 +222,8 @@ pub(crate) struct ThreadContext {
     pub(crate) nodes: [Stock; 2],
     /// Calls since the other lanes were looked at.
     pub(crate) calls: Cell<u32>,
+    /// Whether it is ending an array that it took out of a ring.
+    pub(crate) reaping: Cell<bool>,
     /// The last pushes to the lanes when they were looked at last.
     pub(crate) last_pushes: Cell<[u64; LANES]>,
     /// Its workspaces.
@@ -246,6 +248,7 @@ impl ThreadContext {
             storages: Stock::default(),
             nodes: Default::default(),
             calls: Cell::new(0),
+            reaping: Cell::new(false),
             last_pushes: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
             first_place: Cell::new(0),

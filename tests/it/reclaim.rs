@@ -1,5 +1,6 @@
 //! Area F, behaviours 50 to 56 and 58: reclaiming by handles. Behaviour 57 (flat training) is in `flat.rs`.
 
+use std::cell::Cell;
 use std::sync::{
     Arc,
     mpsc::{Sender, channel},
@@ -205,6 +206,62 @@ fn f54_what_an_array_closed_by_hand_held_ends_when_it_is_counted_as_closed() {
         let before = gc::stats().live;
         Tensor::from_shared(Arc::new(Looks(says)), 0..16, DType::U8, 16, &Device::Cpu).unwrap().close();
         assert_eq!(heard.try_recv(), Ok(before));
+    });
+}
+
+thread_local! {
+    /// Ends of [`Computes`] that this thread is in, and the most that it was in at once.
+    static ENDS: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+}
+
+/// Bytes whose end calls an operation.
+struct Computes;
+
+impl Computes {
+    fn array() -> Tensor {
+        Tensor::from_shared(Arc::new(Computes), 0..16, DType::U8, 16, &Device::Cpu).unwrap()
+    }
+}
+
+impl AsRef<[u8]> for Computes {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 16]
+    }
+}
+
+impl Drop for Computes {
+    fn drop(&mut self) {
+        let [now, most] = ENDS.get();
+        ENDS.set([now + 1, most.max(now + 1)]);
+        drop(Tensor::ones(1, DType::F32, &Device::Cpu));
+        ENDS.set([now, ENDS.get()[1]]);
+    }
+}
+
+/// Broken by: an operation that the end of an array calls, and that ends the next one out of the same ring, whose end
+/// calls one.
+#[test]
+fn f54_ends_that_call_operations_do_not_lie_within_each_other() {
+    alone(|| {
+        let before = gc::stats().live;
+        drop(Vec::from_iter((0..30).map(|_| Computes::array())));
+        gc::collect();
+        assert_eq!(gc::stats().live, before);
+        assert!(ENDS.get()[1] <= 3, "{} ends at once", ENDS.get()[1]);
+    });
+}
+
+/// Broken by: an operation that the end of an array calls, which begins with the work of a call, and leaves that to who
+/// was asked to do all there is.
+#[test]
+fn f54_what_the_end_of_an_array_calls_leaves_nothing_of_a_collection_undone() {
+    alone(|| {
+        let before = gc::stats().live;
+        let first = Computes::array();
+        let others = Vec::from_iter((0..1000).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap()));
+        drop((first, others));
+        gc::collect();
+        assert_eq!(gc::stats().live, before);
     });
 }
 
