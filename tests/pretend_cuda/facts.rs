@@ -124,3 +124,23 @@ fn a_thousand_steps_leave_the_driver_the_memory_that_it_had() {
         assert_eq!(cuda.memory_info().unwrap().0, before, "bytes that the driver has free");
     });
 }
+
+#[test]
+fn an_axis_longer_than_32_bits_count_is_kept_whole_by_a_reduction() {
+    // Broken by: dividing by the lower 32 bits of an axis' length. Where there is memory for it.
+    on_cuda(|device, cuda| {
+        if cuda.memory_info().unwrap().0 < 40 << 30 {
+            return;
+        }
+        let long = 1usize << 32;
+        let x = Tensor::zeros((2, 3, long), DType::U8, device).unwrap();
+        let one = x.narrow(0, 1, 1).unwrap().narrow(1, 2, 1).unwrap().narrow(2, 7, 1).unwrap();
+        one.fill_(5.).unwrap();
+        let sums = x.sum(1).unwrap();
+        let sum = |row| sums.narrow(0, row, 1).unwrap().narrow(1, 7, 1).unwrap().to_vec::<u8>().unwrap();
+        assert_eq!([sum(0), sum(1)], [[0u8], [5]]);
+        drop((x, one, sums));
+        gc::collect();
+        device.clear_cache();
+    });
+}

@@ -283,12 +283,12 @@ template <class E, int N> struct alignas(sizeof(E) * N) Pack {
 };
 
 // The offset of the element with number `i`, in row-major order of `dims`. Numbers below 2^32 are divided in 32 bits,
-// which is several times faster.
+// which is several times faster; an axis of them may be longer.
 template <class I> __device__ inline i64 offset_in(u32 rank, const u64* dims, const i64* strides, I i) {
     i64 offset = 0;
 #pragma unroll 1
     for (u32 d = rank; d-- > 1;) {
-        I dim = (I)dims[d], rest = i / dim;
+        I dim = (I)dims[d], rest = dim == dims[d] ? i / dim : 0;
         offset += (i64)(i - rest * dim) * strides[d];
         i = rest;
     }
