@@ -4,7 +4,7 @@ use ndgc::nn::{Module, PReLU, init::Init};
 use ndgc::{DType, Device, Error, F8E4M3, NdManager, Tensor, TensorExt, Var, WithDType, bf16, f16, t};
 
 use crate::ops::cases::for_floats;
-use crate::ops::support::{each, error, values};
+use crate::ops::support::{each, error, f64s, values};
 
 /// The gradient of the sum of what a function makes of a variable.
 fn slope<T: WithDType>(x: &Var, y: ndgc::Result<Tensor>) -> Vec<T> {
@@ -508,4 +508,19 @@ fn minus_zero_stays<T: WithDType>(device: &Device) {
 #[test]
 fn what_is_filled_with_minus_zero_has_its_sign() {
     each(|device| for_floats!(device, minus_zero_stays));
+}
+
+#[test]
+fn the_slope_of_gelu_erf_has_its_limits_at_infinities_in_every_dtype() {
+    // Broken by: an infinity times a density of 0, in f64, and on CUDA in every dtype.
+    each(|device| {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let points = f64s(device, &[f64::INFINITY, f64::NEG_INFINITY, 50., -50., f64::NAN], 5);
+            let x = Var::from_tensor(&points.to_dtype(dtype).unwrap()).unwrap();
+            let grads = x.gelu_erf().unwrap().sum_all().unwrap().backward().unwrap();
+            let slopes = values::<f64>(&grads.get(&x).unwrap().to_dtype(DType::F64).unwrap());
+            assert_eq!(slopes[..4], [1., 0., 1., 0.], "{dtype}");
+            assert!(slopes[4].is_nan(), "{dtype}");
+        }
+    });
 }

@@ -14,7 +14,9 @@ pub(super) fn gelu_erf(x: f64) -> f64 {
 
 /// `P(N < x) + x p(x)`.
 pub(super) fn gelu_erf_slope(x: f64) -> f64 {
-    0.5 * libm::erfc(-x * FRAC_1_SQRT_2) + x * (-0.5 * x * x).exp() * (0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI)
+    // The density is 0 from here on; an infinity times it would be NaN.
+    let near = x.clamp(-40.0, 40.0);
+    0.5 * libm::erfc(-x * FRAC_1_SQRT_2) + near * (-0.5 * near * near).exp() * (0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI)
 }
 
 /// That of std loses half of its digits near 1, and overflows; that of `libm` is wrong below 1.

@@ -122,8 +122,10 @@ __device__ inline f64 gelu_erf(f64 x) {
     return x == Bounds<f64>::low() ? -0.0 : x * (0.5 * erfc(-x * 0.70710678118654752440));
 }
 
+// The density is 0 from 40 on; an infinity times it would be NaN.
 __device__ inline f64 gelu_erf_slope(f64 x) {
-    return 0.5 * erfc(-x * 0.70710678118654752440) + x * exp(-0.5 * x * x) * 0.39894228040143267794;
+    f64 near = x < -40 ? -40.0 : x > 40 ? 40.0 : x;
+    return 0.5 * erfc(-x * 0.70710678118654752440) + near * exp(-0.5 * near * near) * 0.39894228040143267794;
 }
 
 // From e^-|x|, which cannot overflow.

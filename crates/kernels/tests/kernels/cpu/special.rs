@@ -71,4 +71,6 @@ fn known_values() {
     assert!(trigamma(0.0).is_nan() && trigamma(-3.0).is_nan());
     near(gelu_erf_slope(0.0), 0.5);
     near(gelu_erf_slope(1.0), 1.083_315_470_587_685_6);
+    assert_eq!((gelu_erf_slope(f64::INFINITY), gelu_erf_slope(f64::NEG_INFINITY)), (1.0, 0.0));
+    assert!(gelu_erf_slope(f64::NAN).is_nan());
 }
