@@ -292,3 +292,15 @@ fn reads_that_always_overlap_do_not_hold_a_replay_back() {
         assert_eq!(x.to_vec::<f32>().unwrap()[0], 4., "once, and by three replays");
     });
 }
+
+#[test]
+fn graphs_that_count_nothing_may_be_more_than_there_are_counters() {
+    // Broken by: a counter of replays for each graph, of which a device has 1,024.
+    on_cuda(|device, _| {
+        let x = Tensor::zeros(4, DType::F32, device).unwrap();
+        x.affine_(1., 1.).unwrap();
+        let graphs: Vec<_> = (0..1100).map(|_| device.capture(|| x.affine_(1., 1.)).unwrap().0).collect();
+        graphs.iter().for_each(|graph| graph.replay().unwrap());
+        assert_eq!(x.to_vec::<f32>().unwrap(), [1101.; 4]);
+    });
+}

@@ -84,7 +84,8 @@ struct DriverState {
 #[derive(Debug)]
 pub(crate) struct Replayable {
     graph: CapturedGraph,
-    counter: Address,
+    /// None if nothing in it asks for the number of replays.
+    counter: Option<Address>,
 }
 
 /// A download under way.
@@ -510,7 +511,11 @@ impl Driver for CudaDriver {
         };
         let graph = self.streams[stream].end_capture(&self.context);
         let error = match (bumped, graph) {
-            (Ok(()), Ok(graph)) => return Ok(Replayable { graph, counter }),
+            (Ok(()), Ok(graph)) if counted => return Ok(Replayable { graph, counter: Some(counter) }),
+            (Ok(()), Ok(graph)) => {
+                state.counters.push(counter);
+                return Ok(Replayable { graph, counter: None });
+            }
             (Err(error), Ok(graph)) => {
                 graph.destroy(&self.context);
                 error
@@ -526,7 +531,7 @@ impl Driver for CudaDriver {
     }
 
     fn destroy(&self, graph: Replayable) {
-        self.lock().counters.push(graph.counter);
+        self.lock().counters.extend(graph.counter);
         graph.graph.destroy(&self.context);
     }
 
