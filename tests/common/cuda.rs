@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -113,6 +113,16 @@ impl Pretend {
         unsafe {
             mutate(what.as_ptr(), c_int::from(on));
         }
+    }
+
+    /// Makes the context of a device current on this thread, as a library beside us may.
+    pub(crate) fn make_current(&self, ordinal: c_int) {
+        let retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int = self.call("cuDevicePrimaryCtxRetain");
+        let set: unsafe extern "C" fn(*mut c_void) -> c_int = self.call("cuCtxSetCurrent");
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the context is written to a local, and never released.
+        let answers = unsafe { [retain(&raw mut context, ordinal), set(context)] };
+        assert_eq!(answers, [0, 0]);
     }
 
     /// The last calls, one a line.

@@ -105,6 +105,41 @@ fn a_forked_child_asks_no_driver() {
 }
 
 #[test]
+fn a_context_of_another_device_that_somebody_made_current_does_no_harm() {
+    // Broken by: an answer of 400 that is the last word, and code, handles and figures of whichever device is current.
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let Device::Cuda(cuda) = &device else { unreachable!("it was just made") };
+        let meddle = || pretend.make_current(1);
+        let a = Tensor::full(1f32, (8, 8), &device).unwrap();
+        // The first sum loads its code, and the first product makes a handle.
+        for _ in 0..2 {
+            meddle();
+            let sum = a.sum(0).unwrap();
+            meddle();
+            let product = a.matmul(&a).unwrap();
+            meddle();
+            assert_eq!(sum.to_vec::<f32>().unwrap(), [8.; 8]);
+            meddle();
+            device.synchronize().unwrap();
+            assert_eq!(product.to_vec::<f32>().unwrap(), [8.; 64]);
+        }
+        meddle();
+        let b = Tensor::from_slice(&[2f32; 64], (8, 8), &device).unwrap();
+        let free = cuda.memory_info().unwrap();
+        meddle();
+        assert_eq!(cuda.memory_info().unwrap(), free);
+        meddle();
+        b.affine_(1., 1.).unwrap();
+        meddle();
+        let (graph, _) = device.capture(|| b.affine_(1., 1.)).unwrap();
+        meddle();
+        graph.replay().unwrap();
+        assert_eq!(b.to_vec::<f32>().unwrap(), [4.; 64]);
+    });
+}
+
+#[test]
 fn a_mean_whose_next_window_lies_beyond_all_numbers_has_the_gradient_of_its_own() {
     // Broken by: rounding up by the step, which wraps, so that an element behind the window has a share.
     on_cuda(|device, _| {

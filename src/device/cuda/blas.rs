@@ -105,7 +105,7 @@ impl BlasHandle {
     /// A handle that submits to `stream` and works in `workspace`.
     pub(super) fn new(context: &CudaContext, stream: &CudaStream, workspace: Address) -> Result<Self> {
         // The library takes the context that is current.
-        context.call(|_| Ok(()))?;
+        context.make_current()?;
         context.check(Blas::new(stream.raw, workspace, WORKSPACE).map_err(Error::msg)?).map(BlasHandle)
     }
 
@@ -124,7 +124,7 @@ impl BlasHandle {
         let [a_step, b_step, dst_step] = call.steps;
         let right = GemmSide { address: product.b.ptr, lies: call.b, step: b_step };
         let left = GemmSide { address: product.a.ptr, lies: call.a, step: a_step };
-        context.check(self.0.multiply(&Gemm {
+        let gemm = Gemm {
             sizes: [call.n, call.m, call.k],
             sides: [right, left],
             dst: product.dst,
@@ -133,7 +133,13 @@ impl BlasHandle {
             kind,
             compute,
             is_wide: compute == COMPUTE_64F,
-        }))
+        };
+        if self.0.multiply(&gemm).is_ok() {
+            return Ok(());
+        }
+        // Once more, as `CudaContext::call`: the library does not say that another context is current.
+        context.make_current()?;
+        context.check(self.0.multiply(&gemm))
     }
 }
 

@@ -36,6 +36,8 @@ const PORTABLE_AND_MAPPED: c_uint = 3;
 const THREAD_LOCAL: c_uint = 1;
 /// `CUDA_ERROR_INVALID_CONTEXT`: no context is current, or another one is.
 pub(super) const INVALID_CONTEXT: u32 = 201;
+/// `CUDA_ERROR_INVALID_HANDLE`: what is named belongs to another context than the one that is current.
+pub(super) const INVALID_HANDLE: u32 = 400;
 /// At least the bytes of the largest struct that a kernel takes.
 pub(super) const PARAMS_MAX: usize = 1024;
 

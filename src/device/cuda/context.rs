@@ -17,7 +17,7 @@ use crate::device::{
     budget::AllocError,
     cpu::threads,
     cuda::{
-        checked::{self, CudaApi, ExecGraph, HostBytes, INVALID_CONTEXT, PoolHandle},
+        checked::{self, CudaApi, ExecGraph, HostBytes, INVALID_CONTEXT, INVALID_HANDLE, PoolHandle},
         raw::{Address, Answer, Failure},
     },
     stream::Granted,
@@ -185,12 +185,19 @@ impl CudaContext {
             self.bind()?;
         }
         match call(self.api) {
-            Err(Failure { code: INVALID_CONTEXT, .. }) => {
+            Err(Failure { code: INVALID_CONTEXT | INVALID_HANDLE, .. }) => {
                 self.bind()?;
                 self.check(call(self.api))
             }
             answer => self.check(answer),
         }
+    }
+
+    /// Makes the context current, whatever this thread knows: for calls that take the one that is, and would not notice
+    /// that somebody else made another device's current.
+    pub(super) fn make_current(&self) -> Result<()> {
+        self.alive()?;
+        self.bind()
     }
 
     #[cold]
@@ -202,7 +209,8 @@ impl CudaContext {
 
     /// Bytes of the device, in the order of a stream.
     pub(super) fn alloc(&self, bytes: usize, stream: &CudaStream) -> Granted<Address> {
-        self.alive().map_err(AllocError::Failed)?;
+        let ready = if self.pool.is_some() { self.alive() } else { self.make_current() };
+        ready.map_err(AllocError::Failed)?;
         let mut exhausted = false;
         let address = self.call(|api| {
             let answer = match self.pool {
@@ -230,6 +238,7 @@ impl CudaContext {
 
     /// Free and total bytes, as the driver counts them, for all programs together.
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
+        self.make_current()?;
         self.call(|api| api.memory()).map(|(free, total)| (free as u64, total as u64))
     }
 

@@ -313,7 +313,7 @@ impl CudaDriver {
         stream: usize,
     ) -> Result<()> {
         // The library takes the context that is current.
-        self.context.call(|_| Ok(()))?;
+        self.context.make_current()?;
         self.context.check(rank.add_up(address, count, dtype, self.streams[stream].raw))
     }
 

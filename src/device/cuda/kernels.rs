@@ -190,7 +190,10 @@ fn load(context: &CudaContext, file: File, dtype: DType) -> Result<ModuleHandle>
     let target = Target { arch: context.arch, driver_version: context.driver_version };
     let source = file.source();
     let unit = Unit { name: file.name(), source: &source, element: dtype.as_str() };
-    compile::code(&unit, target, |image| context.call(|api| api.load(image)))
+    compile::code(&unit, target, |image| {
+        context.make_current()?;
+        context.call(|api| api.load(image))
+    })
 }
 
 fn function(context: &CudaContext, module: ModuleHandle, name: &str) -> Result<FunctionHandle> {

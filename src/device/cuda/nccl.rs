@@ -128,7 +128,7 @@ impl NcclRank {
             return Err(Error::argument(op, argument, format!("{number} of {ranks}"), expected));
         };
         // The library takes the context that is current.
-        device.driver().context().call(|_| Ok(()))?;
+        device.driver().context().make_current()?;
         let rank = Some(answered(Rank::join(&id.0, own, all))?);
         Ok(NcclRank { rank, number, ranks, device })
     }
