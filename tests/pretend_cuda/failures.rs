@@ -189,6 +189,28 @@ fn a_library_that_cannot_be_set_up_keeps_no_memory() {
 }
 
 #[test]
+fn what_waits_for_reuse_makes_room_for_workspaces_and_libraries() {
+    // Broken by: a first product that finds no memory of its own, while the pool keeps what nobody has.
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let Device::Cuda(cuda) = &device else { unreachable!("it was just made") };
+        let a = Tensor::full(1f32, (8, 8), &device).unwrap();
+        for (stream, call) in [(0, "cuMemAllocFromPoolAsync"), (1, "cublasCreate_v2")] {
+            // The stream has its scratch then, and a block for the result.
+            drop(cuda.on_stream(stream, || a.affine(2., 0.)).unwrap());
+            drop(Tensor::zeros(64 << 20, DType::U8, &device).unwrap());
+            gc::collect();
+            let kept = device.memory().cached;
+            pretend.fail(Some(call), 1, 2);
+            let product = cuda.on_stream(stream, || a.matmul(&a));
+            pretend.fail_off();
+            assert_eq!(product.unwrap().to_vec::<f32>().unwrap(), [8.; 64], "{call}");
+            assert!(device.memory().cached + (64 << 20) <= kept, "{call}");
+        }
+    });
+}
+
+#[test]
 fn a_device_that_cannot_be_opened_leaves_no_stream_with_the_driver() {
     // Broken by: a failure behind the first stream that was made.
     pretending(|pretend, _, _| {

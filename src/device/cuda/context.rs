@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, Result};
 use crate::device::{
@@ -36,6 +36,14 @@ impl Failure {
         // Deinitialised; uncorrectable memory, links and containment; a destroyed context; and what a kernel did:
         // illegal address, instruction, program counter, assertion, timeout.
         self.is_of_driver() && matches!(self.code, 4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=721 | 999)
+    }
+
+    /// Whether there was no memory for what was asked.
+    fn lacks_memory(&self) -> bool {
+        match self.is_of_driver() {
+            true => self.code == OUT_OF_MEMORY,
+            false => self.call.starts_with("cublas") && matches!(self.code, 1 | 3),
+        }
     }
 
     /// What the code means, for the codes that users meet.
@@ -109,6 +117,9 @@ pub(super) struct CudaContext {
     pub(super) multiprocessors: u32,
     pub(super) driver_version: i32,
     dead: OnceLock<Failure>,
+    /// Whether a call found no memory. Relaxed: launches write and read it under the device's lock; whoever sets it
+    /// without costs one that fails a trim at most.
+    pub(super) short: AtomicBool,
     /// Bytes of the host that are page-locked. Relaxed: a number that is reported.
     pub(super) pinned: AtomicU64,
 }
@@ -133,8 +144,8 @@ impl CudaContext {
         CURRENT.set(Some(raw));
         let pool = if pools { Some(api.make_pool(ordinal)?) } else { None };
         let (arch, multiprocessors) = (arch as u32, multiprocessors.max(1) as u32);
-        let (dead, pinned) = Default::default();
-        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead, pinned })
+        let (dead, short, pinned) = Default::default();
+        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead, short, pinned })
     }
 
     /// The first error of a device that was lost.
@@ -163,6 +174,10 @@ impl CudaContext {
     fn failed(&self, failure: Failure) -> Error {
         if failure.is_sticky() {
             return device_error(&self.name, *self.dead.get_or_init(|| failure), LOST);
+        }
+        if failure.lacks_memory() {
+            // Relaxed: as the field says.
+            self.short.store(true, Ordering::Relaxed);
         }
         device_error(&self.name, failure, "")
     }

@@ -416,6 +416,8 @@ impl Driver for CudaDriver {
     }
 
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()> {
+        // Relaxed: as the field says.
+        self.context.short.store(false, Ordering::Relaxed);
         let mut state = self.lock();
         match kernel {
             Kernel::Windowed(part @ Windowed::Conv { .. }) => {
@@ -424,6 +426,11 @@ impl Driver for CudaDriver {
             }
             _ => self.launch_one(&mut state, stream, kernel),
         }
+    }
+
+    fn was_short(&self) -> bool {
+        // Relaxed: as the field says.
+        self.context.short.load(Ordering::Relaxed)
     }
 
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()> {

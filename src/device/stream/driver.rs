@@ -47,6 +47,10 @@ pub(crate) trait Driver: Send + Sync + Debug {
     }
     /// Submits a kernel.
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()>;
+    /// Whether the last launch failed since the device had no memory for the driver's own use: scratch, code.
+    fn was_short(&self) -> bool {
+        false
+    }
     /// Submits a copy to the device. The host's bytes are free again when the call returns.
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
     /// Submits a copy of the whole span of a view to the host.

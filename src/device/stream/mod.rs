@@ -277,7 +277,16 @@ impl<D: Driver> AsyncDevice<D> {
             }
             return Ok(());
         }
-        self.submit(state, stream, operands, || self.driver.launch(stream, kernel))
+        let call = || self.driver.launch(stream, kernel);
+        let launched = self.submit(state, stream, operands, call);
+        if launched.is_err() && self.makes_room(state) { self.submit(state, stream, operands, call) } else { launched }
+    }
+
+    /// Gives back what waits for reuse, if a launch failed for want of memory. Whether that was anything.
+    #[cold]
+    fn makes_room(&self, state: &mut DeviceState) -> bool {
+        let before = state.held;
+        self.driver.was_short() && self.trim_locked(state).is_ok() && state.held < before
     }
 
     /// Submits to this thread's current stream what `call` submits to it: something that reads and writes these bytes.
