@@ -3,7 +3,7 @@
 use ndgc::{
     DType, Device, Error, Result, Tensor,
     bench::{CudaConfig, cuda_device},
-    gc, memory,
+    gc, memory, probe_cuda,
 };
 
 use crate::common::text_of;
@@ -105,6 +105,18 @@ fn exhausted_memory_is_an_error_that_names_the_bytes_and_can_be_recovered_from()
         drop(Tensor::zeros(512 << 20, DType::U8, device).unwrap());
         gc::collect();
         device.clear_cache();
+    });
+}
+
+#[test]
+fn what_a_machine_is_not_ready_for_is_said_in_words() {
+    pretending(|pretend, _, _| {
+        for (code, word) in [(34, "stubs"), (46, "busy"), (802, "fabric manager"), (803, "versions")] {
+            pretend.fail(Some("cuInit"), 1, code);
+            let error = probe_cuda().unwrap_err().to_string();
+            pretend.fail_off();
+            assert!(error.contains(&format!("cuInit answered error {code}")) && error.contains(word), "{error}");
+        }
     });
 }
 

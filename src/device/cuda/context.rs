@@ -72,7 +72,9 @@ impl Failure {
             2 => "out of memory",
             3 => "the driver is not initialised (a forked child cannot use it)",
             4 => "the driver is shutting down",
+            34 => "a toolkit's stand-in for the driver was loaded, from a folder named stubs",
             35 => "the driver is older than the program",
+            46 => "the device is busy, or not for this process",
             100 => "no device",
             101 => "no such device",
             200 | 209 => "a kernel does not fit the device",
@@ -86,6 +88,8 @@ impl Failure {
             719 => "a kernel failed",
             800 => "not permitted",
             801 => "not supported",
+            802 => "the system is not ready (devices behind NVSwitch need the fabric manager)",
+            803 => "the driver and its library are of different versions",
             900..=908 => "not allowed while a section is being captured",
             _ => "see CUresult in the driver's documentation",
         }

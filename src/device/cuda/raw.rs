@@ -70,7 +70,7 @@ macro_rules! table {
                     return Err(concat!("no library for ", stringify!($library), " was found").to_owned());
                 }
                 // SAFETY: the library is there, so `culib` does not panic; it stays open until the process ends. Each
-                // symbol is a function with the parameters stated here in the headers of CUDA 11.2 to 13, and of NCCL
+                // symbol is a function with the parameters stated here in the headers of CUDA 11.4 to 13, and of NCCL
                 // from 2.10 on, and answers an enum of 32 bits.
                 unsafe {
                     let library = $library::culib();
