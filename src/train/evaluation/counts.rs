@@ -92,8 +92,8 @@ impl BinaryCounts {
             Metric::GMeasure => (tp, ((tp + fp) * (tp + fn_)).sqrt()),
             Metric::Mcc => {
                 // The root of each, since products of four counts can exceed a double's whole numbers by far.
-                let roots = [tp + fp, tp + fn_, tn + fp, tn + fn_].map(f64::sqrt);
-                (tp * tn - fp * fn_, roots.iter().product())
+                let roots = (tp + fp).sqrt() * (tp + fn_).sqrt() * (tn + fp).sqrt() * (tn + fn_).sqrt();
+                (tp * tn - fp * fn_, roots)
             }
             Metric::FalsePositiveRate => (fp, fp + tn),
             Metric::FalseNegativeRate => (fn_, fn_ + tp),

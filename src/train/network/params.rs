@@ -252,10 +252,16 @@ impl Network {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn summary(&self) -> String {
-        let head = ["name (type)", "in -> out", "parameters", "shapes", "inputs"].map(str::to_owned);
-        let rows: Vec<[String; 5]> = std::iter::once(head).chain((0..self.nodes.len()).map(|i| self.row(i))).collect();
-        let wide: [usize; 5] =
-            std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+        let head = ["name (type)", "in -> out", "parameters", "shapes", "inputs"];
+        let (mut rows, mut wide) = (vec![head.map(str::to_owned)], [0; 5]);
+        for i in 0..self.nodes.len() {
+            rows.push(self.row(i));
+        }
+        for row in &rows {
+            for (wide, cell) in wide.iter_mut().zip(row) {
+                *wide = cell.chars().count().max(*wide);
+            }
+        }
         let width = wide.iter().sum::<usize>() + 8;
         let (double, single) = ("=".repeat(width), "-".repeat(width));
         let mut text = format!("{double}\n");

@@ -103,7 +103,7 @@ impl Layer for Convolution2D {
         let weight = Param::weight(
             "W",
             (self.n_out, n_in, h, w),
-            [n_in, self.n_out].map(|n| n.saturating_mul(h).saturating_mul(w)),
+            [n_in.saturating_mul(h).saturating_mul(w), self.n_out.saturating_mul(h).saturating_mul(w)],
         );
         let bias = self.has_bias.then(|| Param::bias("b", self.n_out, 0.0));
         Ok(std::iter::once(weight).chain(bias).collect())
