@@ -282,13 +282,13 @@ template <class E, int N> struct alignas(sizeof(E) * N) Pack {
     E e[N];
 };
 
-// The offset of the element with number `i`, in row-major order of `dims`. Numbers below 2^32 are divided in 32 bits,
-// which is several times faster; an axis of them may be longer.
+// The offset of the element with number `i`, in row-major order of `dims`. Numbers below 2^32 - 1 are divided in 32
+// bits, which is several times faster; by a longer axis they are divided as by one of 2^32 - 1.
 template <class I> __device__ inline i64 offset_in(u32 rank, const u64* dims, const i64* strides, I i) {
     i64 offset = 0;
 #pragma unroll 1
     for (u32 d = rank; d-- > 1;) {
-        I dim = (I)dims[d], rest = dim == dims[d] ? i / dim : 0;
+        I dim = dims[d] > (I)-1 ? (I)-1 : (I)dims[d], rest = i / dim;
         offset += (i64)(i - rest * dim) * strides[d];
         i = rest;
     }
@@ -296,7 +296,7 @@ template <class I> __device__ inline i64 offset_in(u32 rank, const u64* dims, co
 }
 
 __device__ inline i64 offset_of(u32 rank, const u64* dims, const i64* strides, u64 i) {
-    return i >> 32 ? offset_in<u64>(rank, dims, strides, i) : offset_in<u32>(rank, dims, strides, (u32)i);
+    return i >= 0xffffffff ? offset_in<u64>(rank, dims, strides, i) : offset_in<u32>(rank, dims, strides, (u32)i);
 }
 
 // -- Arithmetic -----------------------------------------------------------------------------------------------------
