@@ -84,7 +84,8 @@ fn compiler() -> std::result::Result<Nvrtc, &'static str> {
 fn key(unit: &Unit<'_>, target: Target) -> u64 {
     let mut hasher = DefaultHasher::new();
     let compiler = compiler().ok().and_then(|api| api.version().ok()).unwrap_or_default();
-    (MAGIC, unit.name, unit.source, unit.element, target.arch, target.driver_version, compiler).hash(&mut hasher);
+    let unit = (unit.name, unit.source, unit.element);
+    (MAGIC, unit, OPTIONS, target.arch, target.driver_version, compiler).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -110,22 +111,23 @@ fn store(file: &std::path::Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
+/// The options of all kernels. Products and sums round on their own, as on the host: both give the same bits wherever
+/// they can.
+const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+
 /// The options for an architecture; those of the newest one before it, as portable code, if the compiler is older.
 fn options(api: Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)> {
     let known = api.architectures()?;
     let exact = known.contains(&(arch as c_int));
     let best = known.into_iter().filter(|&known| known <= arch as c_int).max().unwrap_or(arch as c_int);
     let target = if exact { format!("sm_{arch}") } else { format!("compute_{best}") };
-    let list = [
-        format!("--gpu-architecture={target}"),
-        "--std=c++17".to_owned(),
-        // Products and sums round on their own, as on the host: both give the same bits wherever they can.
-        "--fmad=false".to_owned(),
-        "--ptxas-options=-v".to_owned(),
-        format!("-DT={}", unit.element),
-        format!("-DF={}", unit.element),
-    ];
-    Ok((list.into(), exact))
+    let mut list = vec![format!("--gpu-architecture={target}")];
+    for option in OPTIONS {
+        list.push(option.to_owned());
+    }
+    list.push(format!("-DT={}", unit.element));
+    list.push(format!("-DF={}", unit.element));
+    Ok((list, exact))
 }
 
 /// Compiles a unit.
