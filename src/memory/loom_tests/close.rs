@@ -145,13 +145,18 @@ fn an_exchange_excludes_readers() {
 }
 
 /// The thread that made the array closes it by a handle, at once if nobody else uses it, and lets the handle go.
-fn close_at_once(world: &World) {
+pub(super) fn close_at_once(world: &World) {
     world.close_by_hand(MAKER);
     world.drop_proxy(MAKER);
 }
 
-fn read_and_drop(world: &World) {
+pub(super) fn read_and_drop(world: &World) {
     world.operation(STRANGER);
+    world.drop_proxy(STRANGER);
+}
+
+pub(super) fn attach_and_drop(world: &World) {
+    world.attach(STRANGER);
     world.drop_proxy(STRANGER);
 }
 
@@ -174,19 +179,14 @@ fn of_two_closers_by_hand_one_ends_the_array_also_at_once() {
 #[test]
 fn a_close_at_once_meets_who_moves_the_array() {
     let model = Model::handles(2).before(World::give_to_handles);
-    let attach = |world: &World| {
-        world.attach(STRANGER);
-        world.drop_proxy(STRANGER);
-    };
-    model.beside(attach).run(close_at_once, |world| world.settle(1));
+    model.beside(attach_and_drop).run(close_at_once, |world| world.settle(1));
 }
 
 #[test]
 fn a_close_at_once_meets_who_moves_the_array_to_its_handles_and_back() {
     let moves = |world: &World| {
         world.release_to_handles(STRANGER);
-        world.attach(STRANGER);
-        world.drop_proxy(STRANGER);
+        attach_and_drop(world);
     };
     Model::handles(2).beside(moves).run(close_at_once, |world| world.settle(1));
 }

@@ -1,5 +1,6 @@
 //! A step left out of the sequences of `registry.rs`: a model has to fail.
 
+use super::close::{attach_and_drop, close_at_once, read_and_drop};
 use super::world::{Fault, MAKER, Model, STRANGER, World};
 
 fn close(world: &World) {
@@ -98,29 +99,13 @@ fn a_maker_that_does_not_ask_misses_a_reader() {
 #[test]
 #[should_panic]
 fn a_close_at_once_from_a_later_state_misses_a_reader() {
-    let close_at_once = |world: &World| {
-        world.close_by_hand(MAKER);
-        world.drop_proxy(MAKER);
-    };
-    let read = |world: &World| {
-        world.operation(STRANGER);
-        world.drop_proxy(STRANGER);
-    };
     let model = Model::handles(2).before(World::give_to_handles).fault(Fault::CloseFromALaterState);
-    model.beside(read).run(close_at_once, |world| world.settle(1));
+    model.beside(read_and_drop).run(close_at_once, |world| world.settle(1));
 }
 
 #[test]
 #[should_panic]
 fn a_maker_closes_at_once_what_another_one_moves_without_a_word() {
-    let close_at_once = |world: &World| {
-        world.close_by_hand(MAKER);
-        world.drop_proxy(MAKER);
-    };
-    let attach = |world: &World| {
-        world.attach(STRANGER);
-        world.drop_proxy(STRANGER);
-    };
     let model = Model::handles(2).before(World::give_to_handles).fault(Fault::TakerDoesNotSay);
-    model.beside(attach).run(close_at_once, |world| world.settle(1));
+    model.beside(attach_and_drop).run(close_at_once, |world| world.settle(1));
 }
