@@ -5,6 +5,7 @@ use crate::base::{
     error::{Error, Result},
     system, units,
 };
+use crate::device::Device;
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes},
     manager::{self, NdManager},
@@ -147,21 +148,16 @@ impl NdManager {
             budget::retain(number);
             number
         });
-        let mut room = Reservation { number, bytes: 0 };
+        let room = Reservation { number, bytes: 0 };
         if !self.is_open() {
             return Err(self.closed_error(call));
         }
-        let mut reserve = || budget::reserve(room.number, bytes).map_err(NoBytes::Budget);
-        let what = (call.op, self.device(), usize::try_from(bytes).unwrap_or(usize::MAX));
-        let reserved =
-            reserve().or_else(|why| with_context(|context| pressure::recover(context, what, why, &mut reserve)));
-        call.named(reserved)?;
-        room.bytes = bytes;
-        Ok(room)
+        call.named(room.filled(call.op, self.device(), bytes))
     }
 }
 
-/// Bytes of a budget that are kept free; made by [`NdManager::reserve`]. Its drop frees what is left of them.
+/// Bytes of a budget that are kept free; made by [`NdManager::reserve`] and [`Workspace::reserve`]. Its drop frees what
+/// is left of them.
 #[derive(Debug)]
 #[must_use = "the bytes are free again when it drops, with `let _ = ...` at once; name it, as in `let _room = ...`"]
 pub struct Reservation {
@@ -173,6 +169,16 @@ impl Reservation {
     /// Bytes that were reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// With so many bytes of its budget, which was retained for it.
+    fn filled(mut self, op: &'static str, device: &Device, bytes: u64) -> Result<Self> {
+        let number = self.number;
+        let mut reserve = || budget::reserve(number, bytes).map_err(NoBytes::Budget);
+        let what = (op, device, usize::try_from(bytes).unwrap_or(usize::MAX));
+        reserve().or_else(|why| with_context(|context| pressure::recover(context, what, why, &mut reserve)))?;
+        self.bytes = bytes;
+        Ok(self)
     }
 }
 
@@ -280,5 +286,48 @@ impl Workspace {
     /// What is charged to its budget; `None` without one. Of a destroyed workspace what somebody still uses.
     pub fn budget_use(&self) -> Option<BudgetUse> {
         self.arena.budget_use()
+    }
+    /// Whether so many bytes more than it has would be within its budget, and those that it is [charged
+    /// to](Workspace::charge_to), now, and its cycle may make another array. What its block has free is not asked, nor
+    /// what the program's caches would give; of what others reserved it takes nothing. Dead arrays are closed first,
+    /// those of all threads. Without a budget all fits; a destroyed workspace has room for nothing.
+    pub fn can_fit(&self, bytes: u64) -> bool {
+        if switch::check("can_fit").is_err() || self.arena.is_destroyed() {
+            return false;
+        }
+        with_context(reclaim::drain_all);
+        let made = self.arena.budget_use().map_or(0, |found| found.arrays);
+        let is_full = self.arena.budget().max_arrays.is_some_and(|most| made >= most);
+        !is_full && budget::refuses(self.arena.budget_number(), bytes, 0).is_none()
+    }
+
+    /// Keeps so many bytes of its budget, and of those that it is [charged to](Workspace::charge_to), free for its
+    /// blocks until the guard drops, as [`NdManager::reserve`] does for arrays: for the decision whether to begin a
+    /// cycle. What is reserved counts as charged. A block that is free again, or that spilled in a cycle which ends, is
+    /// not reserved anew. Charged to another manager meanwhile, the workspace leaves the reservation with its former
+    /// budgets. Without a budget it does nothing.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// step.set_budget(Budget::new().max_bytes(1 << 20))?;
+    /// let room = step.reserve(1 << 19)?;
+    /// assert!(step.reserve((1 << 19) + 1).is_err());
+    /// let _cycle = step.activate()?;
+    /// let _x = Tensor::zeros(1 << 19, DType::U8, &Device::Cpu)?; // out of what was reserved
+    /// assert_eq!(step.budget_use().map(|found| found.bytes), Some(1 << 19));
+    /// drop(room); // nothing of it is left
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], with its budget or one above; [`Error::Workspace`] if it was destroyed.
+    #[track_caller]
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let call = Call::here("reserve");
+        self.check(call)?;
+        let number = self.arena.budget_number();
+        budget::retain(number);
+        call.named(Reservation { number, bytes: 0 }.filled(call.op, &self.arena.memory, bytes))
     }
 }

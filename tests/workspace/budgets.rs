@@ -548,6 +548,53 @@ fn a_block_is_made_of_what_is_reserved() {
 }
 
 #[test]
+fn a_workspace_says_what_fits_and_keeps_room_for_its_blocks() {
+    alone(|| {
+        let workspace = limited("ROOM", strict().initial_size(4096), 10_000);
+        assert!(workspace.can_fit(5904) && !workspace.can_fit(5905));
+        let room = workspace.reserve(5000).unwrap();
+        let found = workspace.budget_use().unwrap();
+        assert_eq!((room.bytes(), found.bytes, found.reserved_bytes), (5000, 9096, 5000));
+        assert!(workspace.can_fit(5904) && !workspace.can_fit(5905), "of what is reserved it takes its part");
+        assert_eq!(refusal(workspace.reserve(905)), ("workspace [ROOM]".to_owned(), 9096, 10_000, false));
+        let cycle = workspace.activate().unwrap();
+        let _block = bytes(4096).unwrap();
+        let _drawn = bytes(4992).unwrap();
+        let found = workspace.budget_use().unwrap();
+        assert_eq!((found.bytes, found.reserved_bytes), (9096, 8), "out of it");
+        drop(room);
+        assert_eq!(used(&workspace), 4096 + 4992);
+        cycle.leave();
+        assert_eq!(used(&workspace), 4096);
+        // Those above are asked, too. What is reserved stays where it was.
+        let server = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let one = tenant("one", &server, 6000);
+        let former = workspace.reserve(1000).unwrap();
+        workspace.charge_to(&one).unwrap();
+        assert_eq!((used(&workspace), has(&one).0), (4096, 4096));
+        drop(former);
+        let room = workspace.reserve(1000).unwrap();
+        assert_eq!((used(&workspace), has(&one).0), (5096, 5096));
+        assert!(workspace.can_fit(1904) && !workspace.can_fit(1905));
+        assert_eq!(refusal(workspace.reserve(905)), ("one".to_owned(), 5096, 6000, false));
+        workspace.set_budget(Budget::new().max_arrays(1)).unwrap();
+        let cycle = workspace.activate().unwrap();
+        assert!(workspace.can_fit(0));
+        bytes(1).unwrap();
+        assert!(!workspace.can_fit(0), "its cycle has as many arrays as it may have");
+        cycle.leave();
+        workspace.destroy().unwrap();
+        assert!(!workspace.can_fit(0));
+        assert!(matches!(workspace.reserve(1), Err(Error::Workspace { .. })));
+        assert_eq!((used(&workspace), has(&one).0), (1000, 1000));
+        drop(room);
+        assert_eq!((used(&workspace), has(&one).0), (0, 0));
+        let free = made("FREE", strict());
+        assert!(free.can_fit(u64::MAX) && free.reserve(u64::MAX).is_ok(), "without a budget");
+    });
+}
+
+#[test]
 fn charging_a_workspace_to_who_cannot_pay_is_refused() {
     alone(|| {
         let workspace = made("POOR", strict().initial_size(4096));

@@ -68,7 +68,7 @@ pub struct BudgetUse {
     pub peak_bytes: u64,
     /// All bytes that were charged.
     pub total_bytes: u64,
-    /// Bytes that [`NdManager::reserve`](crate::NdManager::reserve) keeps free.
+    /// Bytes that a [`Reservation`](crate::Reservation) keeps free.
     pub reserved_bytes: u64,
     /// Arrays; of a workspace those of the running cycle.
     pub arrays: u64,
