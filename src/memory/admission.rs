@@ -207,7 +207,7 @@ impl Workspace {
     ///
     /// Above `soft_bytes` dead arrays are closed and the program's caches asked for memory. `max_arrays` bounds the
     /// arrays that get bytes in one cycle, those of nested entries among them, and not views; with it each array takes
-    /// the longer way that counts.
+    /// the longer way that counts. Cycles that end with more than `soft_arrays` are counted.
     ///
     /// ```
     /// # use ndgc::{Budget, DType, Device, Error, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};

@@ -595,7 +595,11 @@ pub(crate) fn full_cycle(number: u32, arrays: u64) -> Option<OverBudget> {
 
 /// Notes how many arrays a workspace made in a cycle.
 pub(crate) fn note_cycle(number: u32, arrays: u64) {
-    node(number).arrays.peak.fetch_max(arrays, Ordering::Relaxed);
+    let of = node(number);
+    of.arrays.peak.fetch_max(arrays, Ordering::Relaxed);
+    if arrays > of.soft_arrays.load(Ordering::Relaxed) {
+        of.soft_passed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Counts a request that ended in this refusal.

@@ -379,6 +379,29 @@ fn arrays_of_a_cycle_are_counted() {
     });
 }
 
+#[test]
+fn cycles_that_had_more_arrays_than_the_soft_limit_are_counted() {
+    alone(|| {
+        let asked = Arc::new(Mutex::new(0));
+        let noted = Arc::clone(&asked);
+        let _cache = memory::on_pressure("cache", 0, move |_| *noted.lock().unwrap() += 1);
+        let workspace = made("SOFTLY", strict().initial_size(4096));
+        workspace.set_budget(Budget::new().soft_arrays(2)).unwrap();
+        for (arrays, passed) in [(2, 0), (3, 1), (0, 1), (5, 2)] {
+            let cycle = workspace.activate().unwrap();
+            (0..arrays).for_each(|_| drop(bytes(1).unwrap()));
+            cycle.leave();
+            let found = workspace.budget_use().unwrap();
+            assert_eq!((found.soft_passed, found.refused), (passed, 0), "{arrays}");
+        }
+        assert_eq!(workspace.set_budget(Budget::new()).unwrap(), Budget::new().soft_arrays(2));
+        let cycle = workspace.activate().unwrap();
+        (0..5).for_each(|_| drop(bytes(1).unwrap()));
+        cycle.leave();
+        assert_eq!((workspace.budget_use().unwrap().soft_passed, *asked.lock().unwrap()), (2, 0));
+    });
+}
+
 /// A number of a cheap sequence.
 fn draw(state: &mut u64, below: u64) -> u64 {
     *state ^= *state << 13;

@@ -22,8 +22,9 @@ pub struct Budget {
     pub soft_bytes: Option<u64>,
     /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
     pub max_arrays: Option<u64>,
-    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes, or is moved here. Of a workspace it says
-    /// nothing.
+    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes, or is moved here. Of a workspace each
+    /// cycle that had more is counted when it ends ([`BudgetUse::soft_passed`]), and nobody is asked: what a cycle
+    /// made counts until then, whatever is closed.
     pub soft_arrays: Option<u64>,
 }
 
@@ -78,6 +79,6 @@ pub struct BudgetUse {
     pub total_arrays: u64,
     /// Requests that this budget refused.
     pub refused: u64,
-    /// How often a soft limit was passed.
+    /// How often a soft limit was passed; that on arrays of a workspace by each cycle that ended with more.
     pub soft_passed: u64,
 }
