@@ -19,7 +19,7 @@ use crate::memory::{
     proxy::Proxy,
     reclaim, registry,
     slot::OPEN,
-    storage,
+    stats, storage,
     workspace::{block, validity},
 };
 
@@ -85,6 +85,9 @@ pub(crate) fn take(device: &Device, within: &Within<'_>, most: usize) -> Census 
     let mut lines = lines.times(one_of).sorted();
     let kept = lines.iter().map(|line| line.kept).sum();
     let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
+    if one_of == 1 && matches!(within, Within::Device) {
+        stats::note_dead(device, kept_bytes);
+    }
     lines.truncate(most);
     let blocks = block::by_workspace(&|workspace, at| match within {
         Within::Device => at == device,

@@ -337,14 +337,18 @@ fn step(
             reclaim::trim(device);
             0
         }),
-        ORPHANS if switch::reclaiming() => steps.take("collect_orphans", device, &mut || {
-            // Those that fell while the switch was off: it is on, so nobody wants them kept.
-            let found = gc::collect_orphans() as u64;
-            if trims {
-                reclaim::trim(device);
-            }
-            found
-        }),
+        ORPHANS if switch::reclaiming() => {
+            let before = steps.reclaimed_bytes;
+            steps.take("collect_orphans", device, &mut || {
+                // Those that fell while the switch was off: it is on, so nobody wants them kept.
+                let found = gc::collect_orphans() as u64;
+                if trims {
+                    reclaim::trim(device);
+                }
+                found
+            });
+            stats::note_dead(device, steps.reclaimed_bytes - before);
+        }
         TRIM | ORPHANS => {}
         _ => return reclaimer(context, (device, why, bytes), steps),
     }

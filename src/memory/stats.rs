@@ -45,6 +45,23 @@ pub(crate) fn count_spilled() {
     SPILLED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The most bytes of dead arrays that were found, by the names of devices: no two have the same.
+static PEAK_DEAD: Mutex<Vec<(String, u64)>> = Mutex::new(Vec::new());
+
+/// So many bytes of dead arrays were found on a device. The most that were, since its peaks began anew.
+pub(crate) fn note_dead(device: &Device, bytes: u64) -> u64 {
+    // The parent's; a lock of it may be held for ever.
+    if switch::forked() {
+        return 0;
+    }
+    let (name, mut all) = (device.to_string(), PEAK_DEAD.lock().unwrap_or_else(PoisonError::into_inner));
+    if bytes > 0 {
+        let peak = value_of(&mut all, name.clone());
+        *peak = (*peak).max(bytes);
+    }
+    all.iter().find(|(of, _)| *of == name).map_or(0, |&(_, peak)| peak)
+}
+
 /// Names that PyTorch's users know, and those they stand for.
 const ALIASES: [(&str, &str); 23] = [
     ("active.all.allocated", "arrays.created"),
@@ -130,7 +147,7 @@ impl fmt::Display for Stats {
 /// | `bytes.total_used`, `.total_reserved` | of all blocks that were handed out; all that the system or driver gave |
 /// | `bytes.limit` | the limit, if there is one |
 /// | `bytes.saved`, `.workspaces` | of values that gradients need; of blocks of workspaces |
-/// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
+/// | `bytes.dead`, `.peak_dead` | of arrays that managers keep though nobody has a handle; the most that was found |
 /// | `bytes.captured`, `.mapped`, `.pinned` | as in [`MemoryStats`](crate::MemoryStats); `bytes.current` has none of them |
 /// | `pool.hits`, `.misses` | requests served from what was kept, and from the system or driver |
 /// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that were spilled |
@@ -148,9 +165,12 @@ impl fmt::Display for Stats {
 /// | `workspace.NAME.cycles.total` | cycles that began |
 /// | `workspace.NAME.requests.refused` | requests that its budget refused |
 ///
-/// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones, and has no peak; the others
-/// are sums. Those of `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the
-/// device.
+/// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones; the others are sums. So
+/// `bytes.peak_dead` is the most that anybody found who looked: a call of this, a request that the device refused and
+/// whose error is no estimate ([`OutOfMemory::one_of`](crate::OutOfMemory::one_of)), and what such a request, or
+/// [`memory::trim`](crate::memory::trim), took back of dead arrays at once. What came and went between is not in it; no
+/// [`scope`] begins it anew. Those of `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process,
+/// whatever the device.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -166,6 +186,7 @@ impl fmt::Display for Stats {
 pub fn stats(device: &Device) -> Stats {
     let (memory, arrays, [peak, peak_kept]) = (device.memory(), gc::stats(), threads::peaks());
     let workspaces = block::by_workspace(&|_, at| at == device).iter().map(|(_, (_, bytes))| bytes).sum();
+    let dead = if arrays.kept == 0 { 0 } else { lines::kept_bytes(device) };
     // Relaxed: statistics.
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let all = [
@@ -180,10 +201,11 @@ pub fn stats(device: &Device) -> Stats {
         ("bytes.cached", memory.cached),
         ("bytes.captured", memory.captured),
         ("bytes.current", memory.active),
-        ("bytes.dead", if arrays.kept == 0 { 0 } else { lines::kept_bytes(device) }),
+        ("bytes.dead", dead),
         ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
         ("bytes.peak_cached", memory.peak_cached),
+        ("bytes.peak_dead", note_dead(device, dead)),
         ("bytes.peak_reserved", memory.peak_reserved),
         ("bytes.peak_used", memory.peak_used),
         ("bytes.pinned", memory.pinned),
@@ -468,8 +490,8 @@ fn end(device: &Device, number: u64) -> (u64, u64) {
 
 /// # Memory: its peaks
 impl Device {
-    /// Takes the peaks as of now: of bytes that are live, used, cached and reserved, and of the arrays of the process.
-    /// A [`scope`] that goes on keeps what it had.
+    /// Takes the peaks as of now: of bytes that are live, used, cached and reserved, and of the arrays of the process;
+    /// that of dead bytes begins with what is found next. A [`scope`] that goes on keeps what it had.
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};
@@ -492,6 +514,8 @@ impl Device {
         }
         self.restart_peak(true);
         threads::restart_peaks();
+        let name = self.to_string();
+        PEAK_DEAD.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != name);
     }
 }
 

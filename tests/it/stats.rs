@@ -357,6 +357,44 @@ fn the_most_arrays_that_managers_keep_are_told_until_they_are_reset() {
     });
 }
 
+#[test]
+fn the_most_bytes_of_dead_arrays_that_were_found_are_told_until_they_are_reset() {
+    if ran_apart() {
+        return;
+    }
+    switched(false, |device| {
+        gc::collect_orphans();
+        device.reset_peak();
+        let figures = || read(device, ["bytes.dead", "bytes.peak_dead"]);
+        let manager = base(device);
+        let drop_one = |bytes: usize| drop(manager.zeros(bytes, DType::U8).unwrap());
+        assert_eq!(figures(), [0, 0]);
+        drop_one(1000);
+        assert_eq!(figures(), [1000, 1000]);
+        drop_one(500);
+        gc::collect_orphans();
+        assert_eq!(figures(), [0, 1000], "nobody looked at 1,500");
+        // The report of a refusal looks.
+        drop_one(3000);
+        let limit = device.set_limit(Some(device.memory().active + 1));
+        assert!(manager.zeros(1 << 20, DType::U8).is_err());
+        device.set_limit(limit);
+        gc::collect_orphans();
+        assert_eq!(figures(), [0, 3000]);
+        // What was taken back for a request was dead.
+        drop_one(5000);
+        let on = gc::scoped(true);
+        let limit = device.set_limit(Some(device.memory().active + 1));
+        let granted = manager.zeros(4000, DType::U8);
+        device.set_limit(limit);
+        drop((on, granted.unwrap()));
+        assert_eq!(figures(), [4000, 5000]);
+        device.reset_peak();
+        gc::collect_orphans();
+        assert_eq!(figures(), [0, 0]);
+    });
+}
+
 /// The figures of a workspace: bytes now, at most, in all, and beside the block; cycles.
 fn of_workspace(device: &Device, name: &str) -> Option<[u64; 5]> {
     let stats = memory::stats(device);
