@@ -4,7 +4,7 @@
 
 use ndgc::nn::attention::{AttnMask, flash_attn, flash_attn_varlen_cpu};
 use ndgc::nn::ops::{pixel_shuffle, pixel_unshuffle};
-use ndgc::{D, DType, Device, Error, IndexOp, PadMode, Result, Tensor, TensorExt, TensorIndexer};
+use ndgc::{D, DType, Device, Dim, Error, IndexOp, PadMode, Result, Shape, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -493,5 +493,105 @@ fn attention_of_any_sizes_has_its_shape_or_is_refused() {
                 one(sizes, AttnMask::Mask(mask), None);
             }
         }
+    });
+}
+
+/// An axis of a program's own kind, which answers what it is told to, whatever the shape.
+#[derive(Clone, Copy)]
+struct Answers(usize);
+
+impl Dim for Answers {
+    fn to_index(&self, _shape: &Shape, _op: &'static str) -> Result<usize> {
+        Ok(self.0)
+    }
+
+    fn to_index_plus_one(&self, _shape: &Shape, _op: &'static str) -> Result<usize> {
+        Ok(self.0)
+    }
+}
+
+/// Called with an array of sizes 2, 3 and 4, indices of that shape, and one index.
+type OfAxis = fn(&[Tensor; 3], Answers) -> Result<()>;
+
+/// What takes an axis.
+const OF_AXIS: &[(&str, OfAxis)] = &[
+    ("dim", |[x, ..], d| x.dim(d).map(drop)),
+    ("flatten", |[x, ..], d| x.flatten(d, 2).map(drop)),
+    ("flatten", |[x, ..], d| x.flatten(0, d).map(drop)),
+    ("flatten_from", |[x, ..], d| x.flatten_from(d).map(drop)),
+    ("flatten_to", |[x, ..], d| x.flatten_to(d).map(drop)),
+    ("transpose", |[x, ..], d| x.transpose(0, d).map(drop)),
+    ("permute", |[x, ..], d| x.permute((d, 0, 1)).map(drop)),
+    ("narrow", |[x, ..], d| x.narrow(d, 0, 1).map(drop)),
+    ("narrow_step", |[x, ..], d| x.narrow_step(d, 0, 1, 1).map(drop)),
+    ("get_on_dim", |[x, ..], d| x.get_on_dim(d, 0).map(drop)),
+    ("squeeze", |[x, ..], d| x.squeeze(d).map(drop)),
+    ("chunk", |[x, ..], d| x.chunk(2, d).map(drop)),
+    ("split", |[x, ..], d| x.split(1, d).map(drop)),
+    ("split_sizes", |[x, ..], d| x.split_sizes(&[1, 1], d).map(drop)),
+    ("unfold", |[x, ..], d| x.unfold(d, 1, 1).map(drop)),
+    ("roll", |[x, ..], d| x.roll(1, d).map(drop)),
+    ("movedim", |[x, ..], d| x.movedim(d, 0).map(drop)),
+    ("movedim", |[x, ..], d| x.movedim(0, d).map(drop)),
+    ("pad_with_zeros", |[x, ..], d| x.pad_with_zeros(d, 1, 1).map(drop)),
+    ("pad_with_same", |[x, ..], d| x.pad_with_same(d, 1, 1).map(drop)),
+    ("repeat_interleave", |[x, ..], d| x.repeat_interleave(2, d).map(drop)),
+    ("diagonal", |[x, ..], d| x.diagonal(0, d, 1).map(drop)),
+    ("cross", |[x, ..], d| x.cross(x, d).map(drop)),
+    ("cat", |[x, ..], d| Tensor::cat(&[x, x], d).map(drop)),
+    ("index_select", |[x, _, one], d| x.index_select(one, d).map(drop)),
+    ("gather", |[x, ids, _], d| x.gather(ids, d).map(drop)),
+    ("scatter", |[x, ids, _], d| x.scatter(ids, x, d).map(drop)),
+    ("scatter_add", |[x, ids, _], d| x.scatter_add(ids, x, d).map(drop)),
+    ("scatter_set", |[x, ids, _], d| x.copy()?.scatter_set(ids, x, d)),
+    ("scatter_add_set", |[x, ids, _], d| x.copy()?.scatter_add_set(ids, x, d)),
+    ("index_add", |[x, _, one], d| x.index_add(one, &x.narrow(0, 0, 1)?, d).map(drop)),
+    ("slice_scatter", |[x, ..], d| x.slice_scatter(x, d, 0).map(drop)),
+    ("slice_set", |[x, ..], d| x.copy()?.slice_set(x, d, 0)),
+    ("sum", |[x, ..], d| x.sum(d).map(drop)),
+    ("sum", |[x, ..], d| x.sum((0, d)).map(drop)),
+    ("mean_keepdim", |[x, ..], d| x.mean_keepdim(&[d][..]).map(drop)),
+    ("var", |[x, ..], d| x.var(d).map(drop)),
+    ("prod", |[x, ..], d| x.prod(d).map(drop)),
+    ("any", |[x, ..], d| x.any(d).map(drop)),
+    ("norm_dim", |[x, ..], d| x.norm_dim(2., d).map(drop)),
+    ("log_sum_exp", |[x, ..], d| x.log_sum_exp(d).map(drop)),
+    ("argmax", |[x, ..], d| x.argmax(d).map(drop)),
+    ("sort", |[x, ..], d| x.sort(d, false).map(drop)),
+    ("topk", |[x, ..], d| x.topk(1, d).map(drop)),
+    ("median", |[x, ..], d| x.median(d).map(drop)),
+    ("quantile", |[x, ..], d| x.quantile(0.5, d).map(drop)),
+    ("cumsum", |[x, ..], d| x.cumsum(d).map(drop)),
+    ("cumprod", |[x, ..], d| x.cumprod(d).map(drop)),
+    ("logcumsumexp", |[x, ..], d| x.logcumsumexp(d).map(drop)),
+    ("cummax", |[x, ..], d| x.cummax(d).map(drop)),
+    ("softmax", |[x, ..], d| x.softmax(d).map(drop)),
+    ("softmax", |[x, ..], d| x.sum_all()?.softmax(d).map(drop)),
+    ("glu", |[x, ..], d| x.glu(d).map(drop)),
+];
+
+#[test]
+fn an_axis_of_a_programs_own_kind_that_is_not_there_is_refused() {
+    alone(|| {
+        let x = Tensor::arange(0f32, 24., &Device::Cpu).unwrap().reshape((2, 3, 4)).unwrap();
+        let ids = Tensor::zeros((2, 3, 4), DType::U32, &Device::Cpu).unwrap();
+        let given = [x, ids, Tensor::zeros(1, DType::U32, &Device::Cpu).unwrap()];
+        let x = &given[0];
+        for axis in [3, 4, 7, 8, 64, usize::MAX] {
+            let asked = i64::try_from(axis).unwrap_or(i64::MAX);
+            let is_refused = |name: &str, answer: Result<()>| {
+                let Err(Error::DimOutOfRange { dim, .. }) = &answer else { panic!("{name}, {axis}: {answer:?}") };
+                assert_eq!(*dim, asked, "{name}");
+            };
+            for &(name, call) in OF_AXIS {
+                is_refused(name, call(&given, Answers(axis)));
+            }
+            if axis > 3 {
+                is_refused("unsqueeze", x.unsqueeze(Answers(axis)).map(drop));
+                is_refused("stack", Tensor::stack(&[x, x], Answers(axis)).map(drop));
+            }
+        }
+        assert_eq!(x.unsqueeze(Answers(3)).unwrap().dims(), [2, 3, 4, 1]);
+        assert_eq!((x.dim(Answers(1)).unwrap(), x.sum((0, Answers(2))).unwrap().dims()), (3, &[3][..]));
     });
 }

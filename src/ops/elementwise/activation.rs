@@ -4,7 +4,7 @@
 
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::DType,
     error::{Error, Result},
     shape::{D, Dim, Few, Shape},
@@ -234,7 +234,7 @@ impl Proxy {
     pub(crate) fn ext_glu<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "glu";
         composite(Call::here(op), self, &mut || {
-            let axis = dim.to_index(self.shape(), op)?;
+            let axis = Asked::from(op).axis(dim, self.shape())?;
             let size = self.dim(axis)?;
             if !size.is_multiple_of(2) {
                 return wrong_shape(op, self, "an even size of the axis");

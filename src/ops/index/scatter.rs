@@ -7,7 +7,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::array::autograd::no_grad;
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::{DType, WithDType},
     error::{Error, Result},
     heap,
@@ -437,7 +437,7 @@ fn one_hot<T: WithDType>(ids: &Proxy, depth: usize, on: T, off: T, op: &'static 
 /// The ranges of `src` placed at `start` of one axis.
 fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static str) -> Result<Few<(usize, usize)>> {
     let (shape, of_src) = (*x.shape(), *src.shape());
-    let axis = dim.to_index(&shape, op)?;
+    let axis = Asked::from(op).axis(dim, &shape)?;
     let size = if of_src.rank() == shape.rank() { of_src.dims()[axis] } else { 0 };
     let wanted = shape.with_dim(axis, size);
     check::same_shape(op, &of_src, &wanted, "all sizes but that of the axis must agree")?;

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::DType,
     error::{Error, Result, Site},
     shape::{Dim, Few, MAX_RANK, Shape},
@@ -88,7 +88,8 @@ impl Proxy {
     #[doc(alias = "take")]
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        picked(Call::here("index_select"), self, ids, &|shape| dim.to_index(shape, "index_select"), Indexed::Lines)
+        let axis_of = |shape: &Shape| Asked::from("index_select").axis(dim, shape);
+        picked(Call::here("index_select"), self, ids, &axis_of, Indexed::Lines)
     }
 
     /// The rows of a table `[rows, width]` for indices of any shape: `[ids.., width]`.
@@ -116,7 +117,7 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        picked(Call::here("gather"), self, ids, &|shape| dim.to_index(shape, "gather"), Indexed::Elements)
+        picked(Call::here("gather"), self, ids, &|shape| Asked::from("gather").axis(dim, shape), Indexed::Elements)
     }
 
     /// A copy with `src[i][j]` added at `[i][ids[i][j]]` along an axis; `ids` and `src` have one shape.
@@ -125,7 +126,7 @@ impl Proxy {
     /// As [`Proxy::gather`]; [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis_of = |shape: &Shape| dim.to_index(shape, "scatter_add");
+        let axis_of = |shape: &Shape| Asked::from("scatter_add").axis(dim, shape);
         put_into_copy(self, ids, src, &axis_of, Indexed::Elements, Location::caller())
     }
 
@@ -135,7 +136,7 @@ impl Proxy {
     /// As [`Proxy::index_select`]; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis_of = |shape: &Shape| dim.to_index(shape, "index_add");
+        let axis_of = |shape: &Shape| Asked::from("index_add").axis(dim, shape);
         put_into_copy(self, ids, src, &axis_of, Indexed::Lines, Location::caller())
     }
 }

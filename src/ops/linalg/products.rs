@@ -1,7 +1,7 @@
 //! Products of vectors and matrices beyond `matmul`.
 
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     error::{Error, Result},
     shape::{D, Dim, Few, MAX_RANK},
 };
@@ -107,7 +107,7 @@ impl Proxy {
         let op = "cross";
         composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
-            let axis = dim.to_index(&shape, op)?;
+            let axis = Asked::from(op).axis(dim, &shape)?;
             if shape.dims()[axis] != 3 {
                 return wrong_shape(op, self, "3 elements along the axis");
             }

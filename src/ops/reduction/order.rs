@@ -5,7 +5,7 @@
 
 use crate::array::autograd::no_grad;
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::{DType, WithDType, with_bits, with_type},
     error::{Error, Result},
     heap,
@@ -245,7 +245,7 @@ impl Proxy {
     pub(crate) fn ext_median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
         composite(Call::here(op), self, &mut || {
-            let lanes = SortedLanes::sorted(self, dim.to_index(self.shape(), op)?, false, op)?;
+            let lanes = SortedLanes::sorted(self, Asked::from(op).axis(dim, self.shape())?, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };
@@ -262,7 +262,7 @@ impl Proxy {
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
             }
-            let lanes = SortedLanes::sorted(self, dim.to_index(self.shape(), op)?, false, op)?;
+            let lanes = SortedLanes::sorted(self, Asked::from(op).axis(dim, self.shape())?, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };

@@ -2,7 +2,7 @@
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::DType,
     error::{Error, Result},
     shape::{Axes, Dim, Dims, Few, Shape},
@@ -94,7 +94,7 @@ macro_rules! reductions {
                 pub fn $name<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($name);
                     let ask = Reduction { call: Call::here(name), op: ReduceOp::$op, keep: false };
-                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
+                    reduce(self, &|shape| Asked::from(name).axes(&dims, shape), ask)
                 }
 
                 $(#[$doc])*
@@ -106,7 +106,7 @@ macro_rules! reductions {
                 pub fn $keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($keepdim);
                     let ask = Reduction { call: Call::here(name), op: ReduceOp::$op, keep: true };
-                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
+                    reduce(self, &|shape| Asked::from(name).axes(&dims, shape), ask)
                 }
 
                 $(#[$doc])*

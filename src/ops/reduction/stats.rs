@@ -89,7 +89,7 @@ fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Re
     if count == 0 {
         // Nothing is true of anything in it, and everything of all in it.
         let shape = *x.shape();
-        let shape = dims.to_axes(&shape, call.op)?.reduced(&shape, keep);
+        let shape = (&axes[..]).to_axes(&shape, call.op)?.reduced(&shape, keep);
         let make = if any { Proxy::zeros } else { Proxy::ones };
         return make(shape, DType::U8, x.device());
     }

@@ -2,7 +2,7 @@
 
 use crate::array::autograd::Grads;
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     error::{Error, Result},
     layout::Layout,
     shape::{Dim, MAX_RANK, Shape},
@@ -40,7 +40,7 @@ impl Proxy {
         let call = Call::here("stack");
         let first = arrays.first().ok_or_else(|| nothing(call))?.as_ref();
         all_open(call, arrays)?;
-        compose(call, first, &mut || join(call, arrays, &|shape| dim.to_index_plus_one(shape, call.op), true))
+        compose(call, first, &mut || join(call, arrays, &|shape| Asked::from(call).axis_plus_one(dim, shape), true))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Shapes changed by views and copies: splitting, repeating, moving axes, padding, turning round.
 
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     error::Result,
     shape::{Dim, Few, MAX_RANK, Shape},
 };
@@ -107,7 +107,7 @@ impl Proxy {
         let op = "movedim";
         composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
-            let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
+            let (from, to) = (Asked::from(op).axis(from, &shape)?, Asked::from(op).axis(to, &shape)?);
             let others = (0..shape.rank()).filter(|&axis| axis != from);
             let order = others.clone().take(to).chain([from]).chain(others.skip(to));
             self.permute(order.collect::<Few>())
@@ -149,7 +149,9 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_repeat_interleave<A: Dim>(&self, count: usize, dim: A) -> Result<Proxy> {
         let op = "repeat_interleave";
-        composite(Call::here(op), self, &mut || repeated(self, dim.to_index(self.shape(), op)?, count, true, op))
+        composite(Call::here(op), self, &mut || {
+            repeated(self, Asked::from(op).axis(dim, self.shape())?, count, true, op)
+        })
     }
 
     #[track_caller]
@@ -231,7 +233,7 @@ impl Proxy {
         let op = "roll";
         composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
-            let axis = dim.to_index(&shape, op)?;
+            let axis = Asked::from(op).axis(dim, &shape)?;
             let size = shape.dims()[axis];
             let shift = i64::from(shift).checked_rem_euclid(size as i64).unwrap_or(0) as usize;
             if shift == 0 {
@@ -300,7 +302,7 @@ impl Proxy {
     /// Checks that the padded shape can be; gives the axis, and the shape that was looked at.
     fn padded<A: Dim>(&self, dim: A, left: usize, right: usize, op: &'static str) -> Result<(usize, Shape)> {
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
+        let axis = Asked::from(op).axis(dim, &shape)?;
         let elem_bytes = self.dtype().size_in_bytes();
         let size = shape.dims()[axis].saturating_add(left).saturating_add(right);
         shape.with_dim(axis, size).check(op, elem_bytes)?;

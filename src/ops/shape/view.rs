@@ -2,7 +2,7 @@
 
 use crate::array::autograd::{Grads, handle_owned, no_grad};
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     error::{Error, Result},
     layout::Layout,
     shape::{D, Dim, Dims, Few, MAX_RANK, Shape, ShapeWithOneHole},
@@ -403,7 +403,7 @@ impl Proxy {
         if shape.rank() == MAX_RANK {
             return Err(Error::rank_too_large(call, MAX_RANK + 1));
         }
-        let axis = call.named(dim.to_index_plus_one(&shape, call.op))?;
+        let axis = Asked::from(call).axis_plus_one(dim, &shape)?;
         recorded_view(
             call,
             (self, &shape),

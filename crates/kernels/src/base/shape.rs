@@ -79,7 +79,7 @@ impl Shape {
     #[track_caller]
     pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
         let call = Call::here("dim");
-        let axis = call.named(dim.to_index(self, call.op))?;
+        let axis = call.axis(dim, self)?;
         self.dims().get(axis).copied().ok_or_else(|| Error::rank_too_large(call, self.rank()))
     }
 
@@ -586,19 +586,36 @@ pub trait Dim: Copy {
     fn to_index_plus_one(&self, shape: &Shape, op: &'static str) -> Result<usize>;
 }
 
+/// Where axes come in: a program's own [`Dim`] and [`Dims`] may answer what they like.
 impl Asked {
     /// An axis as an index into the dims of `shape`.
     #[doc(hidden)]
     #[inline]
     pub fn axis(self, dim: impl Dim, shape: &Shape) -> Result<usize> {
-        self.named(dim.to_index(shape, self.op))
+        self.below(shape.rank(), self.named(dim.to_index(shape, self.op))?, shape)
+    }
+
+    /// As [`Asked::axis`], one past the last axis allowed.
+    #[doc(hidden)]
+    #[inline]
+    pub fn axis_plus_one(self, dim: impl Dim, shape: &Shape) -> Result<usize> {
+        self.below(shape.rank() + 1, self.named(dim.to_index_plus_one(shape, self.op))?, shape)
     }
 
     /// Axes of `shape`.
     #[doc(hidden)]
     #[inline]
     pub fn axes(self, dims: &impl Dims, shape: &Shape) -> Result<Axes> {
-        self.named(dims.to_axes(shape, self.op))
+        let axes = self.named(dims.to_axes(shape, self.op))?;
+        let last = axes.0.checked_ilog2().map_or(Ok(0), |last| self.below(shape.rank(), last as usize, shape));
+        last.map(|_| axes)
+    }
+
+    #[inline]
+    fn below(self, end: usize, axis: usize, shape: &Shape) -> Result<usize> {
+        let dim = i64::try_from(axis).unwrap_or(i64::MAX);
+        let error = || Error::DimOutOfRange { op: self.op, dim, shape: shape.dims().to_vec(), site: self.site };
+        if axis < end { Ok(axis) } else { Err(error()) }
     }
 }
 
@@ -700,7 +717,7 @@ fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<A
     }
     let mut axes = 0u8;
     for dim in dims {
-        let axis = dim.to_index(shape, op)?;
+        let axis = Asked::from(op).axis(*dim, shape)?;
         if axes & (1 << axis) != 0 {
             return Err(Error::DuplicateDim { op, dim: axis, site: None });
         }
@@ -713,7 +730,7 @@ fn collect_order<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<
     if dims.len() > MAX_RANK {
         return Err(Error::rank_too_large(op, dims.len()));
     }
-    dims.iter().map(|dim| dim.to_index(shape, op)).collect()
+    dims.iter().map(|dim| Asked::from(op).axis(*dim, shape)).collect()
 }
 
 macro_rules! dims_from_list {

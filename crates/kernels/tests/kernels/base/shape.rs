@@ -2,9 +2,10 @@
 
 use ndgc_kernels::base::{
     blocks::StridedBlocks,
-    error::Error,
+    call::Asked,
+    error::{Error, Result},
     layout::Layout,
-    shape::{D, Dim, Dims, Shape, ShapeWithOneHole},
+    shape::{Axes, D, Dim, Dims, Few, Shape, ShapeWithOneHole},
 };
 
 #[test]
@@ -44,6 +45,56 @@ fn axes_count_from_either_end_and_never_twice() {
     assert!(matches!(behind, Error::DimOutOfRange { dim: 4, .. }), "{behind}");
     assert!([0, -3].to_axes(&shape, "sum").is_err());
     assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
+}
+
+/// An axis of a program's own kind, which answers what it is told to, whatever the shape.
+#[derive(Clone, Copy)]
+struct Answers(usize);
+
+impl Dim for Answers {
+    fn to_index(&self, _shape: &Shape, _op: &'static str) -> Result<usize> {
+        Ok(self.0)
+    }
+
+    fn to_index_plus_one(&self, _shape: &Shape, _op: &'static str) -> Result<usize> {
+        Ok(self.0)
+    }
+}
+
+/// Axes 0 and 5, whatever the shape.
+struct Foreign;
+
+impl Dims for Foreign {
+    fn to_axes(&self, _shape: &Shape, op: &'static str) -> Result<Axes> {
+        [0usize, 5].to_axes(&Shape::from([1usize; 6]), op)
+    }
+
+    fn to_order(&self, _shape: &Shape, op: &'static str) -> Result<Few> {
+        [0usize, 5].to_order(&Shape::from([1usize; 6]), op)
+    }
+}
+
+#[test]
+fn answers_of_a_programs_own_axes_that_are_not_there_are_errors() {
+    let (shape, asked) = (Shape::from((2, 3, 4)), Asked::from("t"));
+    let is_refused = |answer: Result<()>, axis: usize| {
+        let Err(Error::DimOutOfRange { dim, shape, .. }) = answer else { return false };
+        (dim, shape) == (i64::try_from(axis).unwrap_or(i64::MAX), vec![2, 3, 4])
+    };
+    for axis in [3, 5, 7, 8, 64, usize::MAX] {
+        let dim = Answers(axis);
+        assert!(is_refused(asked.axis(dim, &shape).map(drop), axis), "{axis}");
+        assert!(is_refused(shape.dim(dim).map(drop), axis), "{axis}");
+        assert!(is_refused([dim].to_axes(&shape, "t").map(drop), axis), "{axis}");
+        assert!(is_refused((dim, 0).to_axes(&shape, "t").map(drop), axis), "{axis}");
+        assert!(is_refused([dim].to_order(&shape, "t").map(drop), axis), "{axis}");
+        let behind = asked.axis_plus_one(dim, &shape);
+        assert!(if axis == 3 { matches!(behind, Ok(3)) } else { is_refused(behind.map(drop), axis) }, "{axis}");
+    }
+    assert_eq!((asked.axis(Answers(2), &shape).ok(), shape.dim(Answers(2)).ok()), (Some(2), Some(4)));
+    assert!(is_refused(asked.axes(&Foreign, &shape).map(drop), 5));
+    assert_eq!(asked.axes(&[0, 2], &shape).expect("two axes").reduced(&shape, false).dims(), [3]);
+    assert_eq!(asked.axes(&(), &shape).expect("none").reduced(&shape, false), shape);
 }
 
 #[test]
