@@ -76,10 +76,10 @@ fn drain_lane(context: &ThreadContext, lane: usize) -> usize {
         let is_within = context.reaping.get();
         if !is_within && let Some(index) = QUEUE.take_one(lane) {
             work::spend(work::ONE);
-            // What it holds may be the program's, and call operations. After a panic it stays, and rings are lists.
-            context.reaping.set(true);
+            // What it holds may be the program's, and call operations.
+            let within = Reaping::begin(&context.reaping);
             reap(context, index, slot(index));
-            context.reaping.set(false);
+            drop(within);
             reaped += 1;
             continue;
         }
@@ -99,6 +99,24 @@ fn drain_lane(context: &ThreadContext, lane: usize) -> usize {
         }
     }
     reaped
+}
+
+/// That a thread is ending an array that it took out of a ring, until this drops, also by a panic.
+struct Reaping<'a>(&'a Cell<bool>);
+
+impl<'a> Reaping<'a> {
+    #[inline(always)]
+    fn begin(is_within: &'a Cell<bool>) -> Self {
+        is_within.set(true);
+        Reaping(is_within)
+    }
+}
+
+impl Drop for Reaping<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// A list taken from a lane; what is left of it goes back, also if freeing something panicked.
@@ -184,4 +202,22 @@ pub(crate) fn collect_kept() -> usize {
         }
     }
     found + collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_within_the_end_of_an_array_leaves_rings_to_be_taken_one_by_one() {
+        let is_within = Cell::new(false);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _within = Reaping::begin(&is_within);
+            assert!(is_within.get());
+            panic!("on purpose");
+        }));
+        assert!(ended.is_err() && !is_within.get());
+    }
 }
