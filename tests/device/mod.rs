@@ -7,3 +7,4 @@ mod pinning;
 mod pool;
 mod refusals;
 mod support;
+mod texts;

@@ -12,7 +12,7 @@ use ndgc::{
     WorkspaceConfigBuilder, destroy_all_workspaces_for_current_thread, nn,
 };
 
-use crate::common::system::busy;
+use crate::common::{system::busy, text_of};
 use crate::workspace::rings::{MIB, assert_filled, cycle_on, in_use, made};
 use crate::workspace::support::{alone, el, filled};
 
@@ -404,4 +404,31 @@ fn the_file_cannot_grow(file: &Path) {
     let refused = Workspace::enter("TOO_LARGE", &config);
     assert!(matches!(&refused, Err(Error::File { why, .. }) if why.contains("ask for less")), "{refused:?}");
     assert!(Workspace::find("TOO_LARGE").is_none());
+}
+
+#[test]
+fn a_file_that_cannot_be_a_workspace_is_told_with_what_to_do_instead() {
+    alone(|| {
+        let (named, folder) = (Named::new("taken"), std::env::temp_dir());
+        let first = Workspace::enter("FIRST", &at(&named.0, mapped(MIB)).build().unwrap()).unwrap();
+        let cannot = |why: &str| {
+            format!(
+                "cannot be opened as memory: {why}; use another file or folder (TMPDIR names that of temporary files)"
+            )
+        };
+        let taken = "is mapped by another workspace, here or in another process; destroy that one, or use another file";
+        let cases = [
+            (named.0.clone(), taken.to_owned()),
+            (folder.clone(), cannot("Is a directory (os error 21)")),
+            (PathBuf::from("/dev/null"), cannot("it is not a regular file")),
+            (folder.join("ndgc-no-such-folder/file"), cannot("No such file or directory (os error 2)")),
+        ];
+        for (path, why) in cases {
+            let error = Workspace::enter("OTHER", &at(&path, mapped(MIB)).build().unwrap()).unwrap_err();
+            assert_eq!(text_of(&error), format!("{}: {why}", path.display()));
+            assert!(Workspace::find("OTHER").is_none());
+        }
+        first.leave();
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
 }
