@@ -2,14 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, DropoutLayer, InferenceMode, InputType,
-    Layer, LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, ModuleLayer, MultiDataSet, Network,
-    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType,
-    TrainingListener, TrainingMode, Updater, WeightInit, WorkspaceMode,
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, BatchNormalization, DataSet, Dense, DropoutLayer,
+    EarlyStopped, EarlyStopping, FnDataIterator, InferenceMode, InputType, Layer, LayerSettings, ListDataIterator,
+    ListDataSetIterator, Loss, Lstm, ModuleLayer, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference,
+    ParallelWrapper, Schedule, ScheduleKind, ScheduleType, Termination, ThreadCommunicator, TrainingListener,
+    TrainingMode, Updater, WeightInit, WorkspaceMode,
 };
-use ndgc::{DType, Device, Result, Tensor, gc, nn};
+use ndgc::{DType, Device, Error, Result, Tensor, gc, nn};
 
 use crate::common::in_own_process;
 
@@ -254,6 +256,156 @@ fn workers_that_are_averaged_learn_and_end_equal() {
             let net = wrapper.into_model().unwrap();
             assert!(net.evaluate(batches(240, 50)).unwrap().accuracy() > 0.95, "{mode:?}: it learned");
         }
+    });
+}
+
+/// To the last bit.
+#[track_caller]
+fn assert_equal(wrapper: &ParallelWrapper<Network>) {
+    let all = wrapper.replicas().unwrap();
+    for ((name, own), (_, first)) in all[1..].iter().flat_map(|replica| replica.iter().zip(&all[0])) {
+        assert_eq!(own.to_vec::<f64>().unwrap(), first.to_vec::<f64>().unwrap(), "{name}");
+    }
+}
+
+/// P12.
+#[test]
+fn training_by_several_workers_stops_with_the_best_network() {
+    both(|| {
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
+            let mut wrapper = wrapper.workers(3).training_mode(mode).build().unwrap();
+            let (mut passes, mut best) = (0, Vec::new());
+            let ended = EarlyStopping::max_epochs(9).patience(2).fit(&mut wrapper, batches(60, 4), |net| {
+                passes += 1;
+                if passes == 2 {
+                    best = numbers(net);
+                }
+                Ok([5., 3., 4., 4.][passes - 1])
+            });
+            let ended = ended.unwrap();
+            assert_eq!((ended.reason, ended.best_epoch, ended.best_score), (Termination::NoImprovement, 1, 3.));
+            assert_eq!((numbers(&wrapper.model()), ended.scores.len()), (best, 4), "{mode:?}");
+            assert_eq!(wrapper.model().epoch(), 2);
+            wrapper.fit(batches(60, 4)).unwrap();
+            assert_equal(&wrapper);
+            assert_eq!(wrapper.model().epoch(), 3);
+            // An error ends it with the best ones so far: there were none.
+            let ended = EarlyStopping::max_epochs(9).fit(&mut wrapper, batches(60, 4), |_| Err(Error::msg("no score")));
+            assert_eq!((ended.unwrap_err().to_string(), wrapper.model().epoch()), ("no score".to_owned(), 4));
+        }
+        // One worker is the network alone.
+        let (all, stopping) = (examples(60), EarlyStopping::max_epochs(5).min_improvement(0.01));
+        let mut alone = network(Updater::adam(0.02), WorkspaceMode::Enabled);
+        let wanted = stopping.fit(&mut alone, batches(60, 4), |net| net.score_batch(&all, false)).unwrap();
+        let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
+        let mut wrapper = wrapper.workers(1).build().unwrap();
+        let ended = stopping.fit(&mut wrapper, batches(60, 4), |net| net.score_batch(&all, false)).unwrap();
+        assert_eq!((ended.reason, ended.best_epoch), (wanted.reason, wanted.best_epoch));
+        assert_eq!(ended.scores.len(), wanted.scores.len());
+        assert!(ended.scores.iter().zip(&wanted.scores).all(|(own, wanted)| (own - wanted).abs() < 1e-9));
+    });
+}
+
+/// P12: DL4J's conditions of iterations.
+#[test]
+fn a_pass_of_several_workers_breaks_off_and_leaves_them_equal() {
+    both(|| {
+        let all = examples(400);
+        let lost = DataSet::new(all.rows(0, 4).unwrap().features, full_of_nan(4)).unwrap();
+        let built = || {
+            let config = NetworkConfig::builder().seed(3).data_type(DType::F64).updater(Updater::sgd(0.1));
+            let config = config.input_type(InputType::feed_forward(4)).layer(Dense::new(5));
+            config.layer(BatchNormalization::new()).layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap()
+        };
+        let start = numbers(&built());
+        for (mode, frequency) in
+            [(TrainingMode::Averaging, 1), (TrainingMode::Averaging, 3), (TrainingMode::SharedGradients, 1)]
+        {
+            // Batches of which one may make NaN of all; how many of them were taken.
+            let run = |stopping: EarlyStopping, is_lost: bool| {
+                let wrapper = ParallelWrapper::builder(built()).training_mode(mode).averaging_frequency(frequency);
+                let (mut wrapper, mut taken) = (wrapper.build().unwrap(), 0);
+                let source = FnDataIterator::new(|n| {
+                    taken += 1;
+                    let batch = || if is_lost && n == 10 { Ok(lost.clone()) } else { all.rows(4 * n, 4) };
+                    (n < 100).then(batch).transpose()
+                });
+                let ended = stopping.each_iteration().fit(&mut wrapper, source, |_| Ok(1.)).unwrap();
+                assert!(taken < 60, "{mode:?}, {frequency}: {taken} batches");
+                assert_eq!((ended.scores.len(), wrapper.model().epoch()), (0, 0));
+                (ended.reason, wrapper)
+            };
+            let stopping = || EarlyStopping::max_epochs(3);
+            for (stopping, is_lost, reason) in [
+                (stopping(), true, Termination::InvalidScore),
+                (stopping().max_score(0.), false, Termination::MaxScore),
+            ] {
+                let (ended, mut wrapper) = run(stopping, is_lost);
+                assert_eq!((ended, wrapper.model().iteration()), (reason, 0), "{mode:?}, {frequency}");
+                assert_eq!(numbers(&wrapper.model()), start, "as before the pass");
+                wrapper.fit(batches(60, 4)).unwrap();
+                assert_equal(&wrapper);
+                assert_eq!(wrapper.model().epoch(), 1);
+            }
+            // The time leaves them as they are: averaged, running means too.
+            let (ended, wrapper) = run(stopping().max_time(Duration::ZERO), false);
+            assert_eq!((ended, wrapper.model().iteration()), (Termination::MaxTime, frequency as u64), "{mode:?}");
+            assert_equal(&wrapper);
+            assert_ne!(numbers(&wrapper.model()), start);
+        }
+    });
+}
+
+fn full_of_nan(n: usize) -> Tensor {
+    Tensor::full(f64::NAN, (n, 2), &Device::Cpu).unwrap()
+}
+
+/// What each of two ranks finds; a score below 0 is none.
+fn ranks(stopping: fn(usize) -> EarlyStopping, scores: [[f64; 3]; 2]) -> [(Result<EarlyStopped>, Vec<f64>); 2] {
+    let group = ThreadCommunicator::group(2).unwrap().into_iter().enumerate();
+    let ranks = group.map(|(rank, own)| {
+        thread::spawn(move || {
+            let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
+            let mut wrapper = wrapper.communicator(Box::new(own)).build().unwrap();
+            let batches = ArrayDataSetIterator::new(examples(48).rows(rank * 24, 24).unwrap(), 4).unwrap();
+            let mut passes = 0;
+            let ended = stopping(rank).fit(&mut wrapper, batches, |_| {
+                passes += 1;
+                Some(scores[rank][passes - 1]).filter(|&score| score >= 0.).ok_or_else(|| Error::msg("no score"))
+            });
+            (ended, numbers(&wrapper.into_model().unwrap()))
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    let found: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+    found.try_into().unwrap()
+}
+
+fn out_of_time(rank: usize) -> EarlyStopping {
+    let stopping = EarlyStopping::max_epochs(3);
+    if rank == 1 { stopping.max_time(Duration::ZERO) } else { stopping }
+}
+
+/// Ranks of which each decides for itself would wait for each other, or end with an error.
+#[test]
+fn ranks_stop_together() {
+    both(|| {
+        let stop = |stopping: fn(usize) -> EarlyStopping, scores: [[f64; 3]; 2], reason: Termination, means: &[f64]| {
+            let [(first, own), (second, other)] = ranks(stopping, scores);
+            let first = first.unwrap();
+            assert_eq!((first.reason, first.scores.as_slice()), (reason, means));
+            assert_eq!((second.unwrap(), other), (first, own));
+        };
+        let patient = |_: usize| EarlyStopping::max_epochs(3).patience(1);
+        stop(patient, [[3., 2., 1.], [3., 4., 5.]], Termination::NoImprovement, &[3., 3.]);
+        stop(out_of_time, [[3., 2., 1.], [1., 2., 3.]], Termination::MaxTime, &[2.]);
+        stop(|rank| out_of_time(rank).each_iteration(), [[1.; 3]; 2], Termination::MaxTime, &[]);
+        // One that finds no score is named by the other, which waits for it.
+        let [(first, _), (second, _)] = ranks(|_| EarlyStopping::max_epochs(3), [[2., -1., 0.], [2., 1., 0.]]);
+        assert_eq!(first.unwrap_err().to_string(), "no score");
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("rank 1 cannot go on: rank 0 failed: no score"), "{error}");
     });
 }
 

@@ -1,5 +1,6 @@
 //! Training until it does not help any more.
 
+use std::ops::DerefMut;
 use std::time::{Duration, Instant};
 
 use ndgc::{Error, Result};
@@ -108,6 +109,11 @@ impl EarlyStopping {
     /// pass: DL4J's `MaxTimeIterationTerminationCondition` and its kin. A pass that ends by one of them breaks off: it
     /// has no score, is not counted, and listeners are not told of its end.
     ///
+    /// Several workers are asked together, of their mean score ([`ParallelWrapper::score`]): whenever they average, or
+    /// with each step if they share gradients. Then they all make no further step.
+    ///
+    /// [`ParallelWrapper::score`]: crate::train::ParallelWrapper::score
+    ///
     /// ```
     /// use ndgc::train::{DataSet, EarlyStopping, InputType, ListDataSetIterator, Loss, NetworkConfig, OutputLayer};
     /// use ndgc::train::Termination;
@@ -132,14 +138,41 @@ impl EarlyStopping {
     /// Trains, and leaves the network with the parameters of its best score. Where no pass had one, it is as before the
     /// training if a score ended that, and as it is if the time was over.
     ///
+    /// What is trained is a [`Network`], or one with several workers, a [`ParallelWrapper`]: DL4J's
+    /// `EarlyStoppingParallelTrainer`. Its network has the best parameters; the other workers have them when they train
+    /// again. Of several processes ([`ParallelWrapperBuilder::communicator`]) all do the same: the score of a pass is
+    /// the mean of theirs, and time is over where it is for one of them.
+    ///
+    /// ```
+    /// use ndgc::train::{ArrayDataSetIterator, DataSet, EarlyStopping, InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::train::ParallelWrapper;
+    /// use ndgc::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::ones((64, 3), DType::F32, &Device::Cpu)?;
+    /// let all = DataSet::new(x.clone(), x)?;
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, Loss::Mse));
+    /// let mut wrapper = ParallelWrapper::builder(net.build()?).workers(2).build()?;
+    /// let batches = ArrayDataSetIterator::new(all.clone(), 8)?;
+    /// let stopping = EarlyStopping::max_epochs(20).patience(3);
+    /// let ended = stopping.fit(&mut wrapper, batches, |net| net.score_batch(&all, false))?;
+    /// let net = wrapper.into_model()?;
+    /// assert_eq!(net.epoch(), ended.best_epoch as u64 + 1);
+    /// assert_eq!(net.score_batch(&all, false)?, ended.best_score);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] for a least improvement that is not finite, by which no score would be better than none; as
-    /// [`Network::fit`]; what `score` returns. The network has the parameters of its best score until then, if there
-    /// was one.
+    /// [`Network::fit`] or [`ParallelWrapper::fit`]; what `score` returns. The network has the parameters of its best
+    /// score until then, if there was one.
+    ///
+    /// [`ParallelWrapper`]: crate::train::ParallelWrapper
+    /// [`ParallelWrapper::fit`]: crate::train::ParallelWrapper::fit
+    /// [`ParallelWrapperBuilder::communicator`]: crate::train::ParallelWrapperBuilder::communicator
     #[track_caller]
-    pub fn fit<B: Examples, I: DataIterator<B>>(
+    pub fn fit<B, T: Trainee<B>, I: DataIterator<B>>(
         &self,
-        net: &mut Network,
+        trainee: &mut T,
         mut batches: I,
         mut score: impl FnMut(&Network) -> Result<f64>,
     ) -> Result<EarlyStopped> {
@@ -147,73 +180,133 @@ impl EarlyStopping {
             let (op, argument) = ("EarlyStopping", "min_improvement");
             return called_here(Err(Error::argument(op, argument, self.min_improvement, "finite")));
         }
-        let mut best = net.replica()?;
+        let best = trainee.network().replica();
+        called_here(trainee.guarded(|trainee| self.run(trainee, best?, &mut batches, &mut score)))
+    }
+
+    /// The training, and the best network given back.
+    fn run<B, T: Trainee<B>, I: DataIterator<B>>(
+        &self,
+        trainee: &mut T,
+        mut best: Network,
+        batches: &mut I,
+        score: &mut dyn FnMut(&Network) -> Result<f64>,
+    ) -> Result<EarlyStopped> {
         let mut ended = EarlyStopped {
             reason: Termination::MaxEpochs,
             best_epoch: 0,
             best_score: f64::INFINITY,
             scores: Vec::new(),
         };
-        let trained = self.train(net, &mut batches, &mut score, (&mut best, &mut ended));
+        let trained = self.train(trainee, batches, score, (&mut best, &mut ended));
         // Where no pass had a score it stays as the error, or the end of the time, found it.
         let has_best = ended.best_score < f64::INFINITY || trained.is_ok() && ended.reason != Termination::MaxTime;
-        let followed = if has_best { net.follow(&best) } else { Ok(()) };
+        let followed = if has_best { trainee.network().follow(&best) } else { Ok(()) };
         trained.and(followed).map(|()| ended)
     }
 
     /// The passes, until one is the last; the best network, and how they ended, as far as they came.
-    #[track_caller]
-    fn train<B: Examples, I: DataIterator<B>>(
+    fn train<B, T: Trainee<B>, I: DataIterator<B>>(
         &self,
-        net: &mut Network,
+        trainee: &mut T,
         batches: &mut I,
-        score: &mut impl FnMut(&Network) -> Result<f64>,
+        score: &mut dyn FnMut(&Network) -> Result<f64>,
         (best, ended): (&mut Network, &mut EarlyStopped),
     ) -> Result<()> {
-        let begun = Instant::now();
+        // An end beyond what clocks know is none.
+        let end = self.max_time.and_then(|time| Instant::now().checked_add(time));
+        let limits = Limits { max_score: self.max_score, end };
         for epoch in 0..self.max_epochs {
-            let mut broken_off = None;
-            net.fit_until(&mut *batches, &mut |net| {
-                if self.each_iteration {
-                    broken_off = self.ends_by_score(net.score()).or_else(|| self.ends_by_time(begun));
-                }
-                broken_off.is_some()
-            })?;
-            if let Some(reason) = broken_off {
+            if let Some(reason) = trainee.pass(batches, self.each_iteration.then_some(limits))? {
                 ended.reason = reason;
                 break;
             }
-            let now = score(net)?;
+            let own = score(&trainee.network())?;
+            let (now, is_over) = trainee.agreed(own, limits.is_over())?;
             ended.scores.push(now);
-            if let Some(reason) = self.ends_by_score(now) {
+            if let Some(reason) = limits.by_score(now) {
                 ended.reason = reason;
                 break;
             }
             if now < ended.best_score - self.min_improvement {
-                best.follow(net)?;
+                best.follow(&trainee.network())?;
                 (ended.best_epoch, ended.best_score) = (epoch, now);
             } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch >= patience) {
                 ended.reason = Termination::NoImprovement;
                 break;
             }
-            if let Some(reason) = self.ends_by_time(begun) {
-                ended.reason = reason;
+            if is_over {
+                ended.reason = Termination::MaxTime;
                 break;
             }
         }
         Ok(())
     }
+}
 
+/// What [`EarlyStopping::fit`] trains. Nobody else can name it, so that there are no others.
+pub trait Trainee<B> {
+    /// The network: that of the first worker, if there are several.
+    fn network(&mut self) -> impl DerefMut<Target = Network>;
+
+    /// One pass over the batches, as of `fit`. Returns what broke it off, which only limits do.
+    ///
+    /// # Errors
+    /// As of `fit`.
+    fn pass<I: DataIterator<B>>(&mut self, batches: &mut I, limits: Option<Limits>) -> Result<Option<Termination>>;
+
+    /// What all processes that train it make of the score of a pass, and of the time that is over for one of them.
+    ///
+    /// # Errors
+    /// Where one of them cannot go on.
+    fn agreed(&mut self, score: f64, is_over: bool) -> Result<(f64, bool)> {
+        Ok((score, is_over))
+    }
+
+    /// Runs a training; where it fails, the processes beside this one are told.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    fn guarded<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        f(self)
+    }
+}
+
+impl<B: Examples> Trainee<B> for Network {
+    fn network(&mut self) -> impl DerefMut<Target = Network> {
+        self
+    }
+
+    fn pass<I: DataIterator<B>>(&mut self, batches: &mut I, limits: Option<Limits>) -> Result<Option<Termination>> {
+        let mut ended = None;
+        self.fit_until(batches, &mut |net| {
+            if let Some(limits) = limits {
+                ended = limits.by_score(net.score()).or_else(|| limits.is_over().then_some(Termination::MaxTime));
+            }
+            ended.is_some()
+        })?;
+        Ok(ended)
+    }
+}
+
+/// What may end a training at any time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    max_score: Option<f64>,
+    end: Option<Instant>,
+}
+
+impl Limits {
     /// Whether a score ends a training.
-    fn ends_by_score(&self, score: f64) -> Option<Termination> {
+    pub(crate) fn by_score(&self, score: f64) -> Option<Termination> {
         if !score.is_finite() {
             return Some(Termination::InvalidScore);
         }
         self.max_score.is_some_and(|most| score > most).then_some(Termination::MaxScore)
     }
 
-    /// Whether one that began then is out of time.
-    fn ends_by_time(&self, begun: Instant) -> Option<Termination> {
-        self.max_time.is_some_and(|time| begun.elapsed() >= time).then_some(Termination::MaxTime)
+    /// Whether its time is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
     }
 }

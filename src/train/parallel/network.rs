@@ -1,11 +1,14 @@
 //! Networks, trained by several workers and asked by many callers.
 
+use std::ops::DerefMut;
+
 use ndgc::{Error, Result, Tensor};
 
-use super::super::data::MultiDataSet;
-use super::super::network::{Network, WorkspaceMode};
+use super::super::data::{DataIterator, MultiDataSet};
+use super::super::network::{Limits, Network, Termination, Trainee, WorkspaceMode};
 use super::super::shared::same_bytes;
 use super::model::{Model, ParallelModel};
+use super::wrapper::ParallelWrapper;
 
 /// The score and the gradients of a batch of whole series; `again`: nothing is learned on the way.
 fn shared(network: &Network, batch: &MultiDataSet, again: bool) -> Result<(f64, Vec<(String, Tensor)>)> {
@@ -95,5 +98,23 @@ impl ParallelModel for Network {
 
     fn set_workspace_mode(&mut self, mode: &WorkspaceMode) -> Result<()> {
         self.set_workspace_modes(*mode, self.inference_workspace_mode())
+    }
+}
+
+impl<B: Into<MultiDataSet>> Trainee<B> for ParallelWrapper<Network> {
+    fn network(&mut self) -> impl DerefMut<Target = Network> {
+        self.model()
+    }
+
+    fn pass<I: DataIterator<B>>(&mut self, batches: &mut I, limits: Option<Limits>) -> Result<Option<Termination>> {
+        self.fit_until(batches, limits)
+    }
+
+    fn agreed(&mut self, score: f64, is_over: bool) -> Result<(f64, bool)> {
+        self.agree(score, is_over)
+    }
+
+    fn guarded<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.told(f)
     }
 }

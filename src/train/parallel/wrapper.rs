@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use ndgc::{Device, Error, Result, Tensor, called_at, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
+use super::super::network::{Limits, Termination};
 use super::super::place::called_here;
 use super::super::shared::upcast_half;
 use super::communicator::{Breaker, Communicator, MOST, ThreadCommunicator};
@@ -171,7 +172,8 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
         models.insert(0, self.model);
         let (score, failed) = (Score::new(), AtomicBool::new(false));
         let scores = (0..settings.workers).map(|_| Score::new()).collect();
-        let shared = Arc::new(WrapperShared { settings, scores, score, failed, failure: Mutex::new(None) });
+        let (failure, broken_off) = (Mutex::new(None), Mutex::new(None));
+        let shared = Arc::new(WrapperShared { settings, scores, score, failed, failure, broken_off });
         let (done, ends) = channel();
         let is_remote = self.communicator.is_some();
         let communicator = self.communicator.map(|remote| remote.0);
@@ -242,8 +244,8 @@ struct Trainer<M> {
 
 /// What a worker is told to do.
 enum Job {
-    /// Joins a group, whose models made so many steps before.
-    Begin(Box<dyn Communicator>, u64),
+    /// Joins a group, whose models made so many steps before, for a pass that limits may break off.
+    Begin(Box<dyn Communicator>, u64, Option<Limits>),
     /// A step of its own, unless the batch has no examples; then, if it says so, as [`Job::Average`].
     Fit(MultiDataSet, bool),
     /// A step of all, and whether this batch counts: who has none is given one that does not.
@@ -262,12 +264,20 @@ struct Joined {
     made: u64,
     /// Whether it said that it is at the end of its batches.
     ended: bool,
+    limits: Option<Limits>,
+    /// Whether they broke the pass off: all ranks find so in the same sum.
+    is_broken_off: bool,
 }
 
 impl Joined {
     /// Says that this worker is at the end of its batches, once, and hears whether all are.
     fn end(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.ended, true) { Ok(()) } else { self.communicator.end() }
+    }
+
+    /// 1 if there is no time left, as one of the numbers that ranks add up.
+    fn is_over(&self) -> f64 {
+        f64::from(u8::from(self.limits.is_some_and(|limits| limits.is_over())))
     }
 }
 
@@ -280,6 +290,8 @@ struct WrapperShared {
     failed: AtomicBool,
     /// The first error of this `fit`.
     failure: Mutex<Option<Error>>,
+    /// What broke this `fit` off without an error.
+    broken_off: Mutex<Option<Termination>>,
 }
 
 /// A number that one thread writes and others look at, if there is one: a training that diverged has NaN.
@@ -365,14 +377,20 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// [`Communicator::abort`]: they end with an error that names this rank, in their next `fit` if an epoch ended.
     #[track_caller]
     pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
-        called_here(self.fitted(batches))
+        called_here(self.fit_until(batches, None)).map(drop)
     }
 
-    fn fitted<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
+    /// As [`ParallelWrapper::fit`], but for a pass that limits may break off: it is not counted, and listeners are not
+    /// told of its end. Returns which limit did.
+    pub(super) fn fit_until<B: Into<MultiDataSet>, I: DataIterator<B>>(
+        &mut self,
+        mut batches: I,
+        limits: Option<Limits>,
+    ) -> Result<Option<Termination>> {
         if self.process != process::id() {
             return Err(Error::forked("fit"));
         }
-        let breaker = self.told(|all| batches.reset().and_then(|()| all.begin()))?;
+        let breaker = self.told(|all| batches.reset().and_then(|()| all.begin(limits)))?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches)));
         if fed.is_err() {
             self.shared.set_failed(true);
@@ -386,12 +404,28 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let ended = self.end();
         // A panic of the iterator is its user's.
         fed.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)?;
-        self.told(|all| all.model().end_epoch())
+        let broken_off = *lock(&self.shared.broken_off);
+        if broken_off.is_none() {
+            self.told(|all| all.model().end_epoch())?;
+        }
+        Ok(broken_off)
+    }
+
+    /// The mean of a number of each process, and whether one of them says so, between two calls of `fit`.
+    pub(super) fn agree(&mut self, number: f64, says: bool) -> Result<(f64, bool)> {
+        let Some(group) = &mut self.communicator else { return Ok((number, says)) };
+        let scale = 1. / group.size() as f64;
+        no_grad(|| {
+            let both = Tensor::from_slice(&[number, f64::from(u8::from(says))], 2, &Device::Cpu)?;
+            reduce(&mut **group, std::slice::from_ref(&both), scale)?;
+            let both = both.to_vec1::<f64>()?;
+            Ok((both[0], both[1] > 0.))
+        })
     }
 
     /// Runs what no worker does, which have no communicator then. Where it fails, the processes beside this one are
     /// told: they may wait for a step that does not come.
-    fn told<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+    pub(super) fn told<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let done = catch_unwind(AssertUnwindSafe(|| f(self)));
         if !matches!(done, Ok(Ok(_)))
             && let Some(group) = &mut self.communicator
@@ -445,7 +479,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
 
     /// Brings all replicas to the model's numbers, and joins the workers. Returns what ends the calls of workers that
     /// wait for each other.
-    fn begin(&mut self) -> Result<Option<Breaker>> {
+    fn begin(&mut self, limits: Option<Limits>) -> Result<Option<Breaker>> {
         let mut model = self.model();
         model.begin_epoch()?;
         let (steps, epoch) = (model.iteration(), model.epoch());
@@ -462,6 +496,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         self.shared.scores.iter().for_each(|score| score.set(None));
         self.shared.set_failed(false);
         *lock(&self.shared.failure) = None;
+        *lock(&self.shared.broken_off) = None;
         let mut breaker = None;
         let group: Vec<Box<dyn Communicator>> = match self.communicator.take() {
             Some(own) => vec![own],
@@ -471,7 +506,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
                 group.into_iter().map(|one| Box::new(one) as Box<dyn Communicator>).collect()
             }
         };
-        self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one, steps)))?;
+        self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one, steps, limits)))?;
         Ok(breaker)
     }
 
@@ -480,7 +515,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let settings = self.shared.settings;
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut since, mut more) = (0, true);
-        while more && !self.shared.has_failed() {
+        while more && !self.shared.has_failed() && lock(&self.shared.broken_off).is_none() {
             let average = since + 1 == settings.averaging_frequency && !shares;
             let mut last = None;
             for worker in &self.workers {
@@ -594,8 +629,9 @@ impl<M: ParallelModel> Worker<M> {
     fn take(&self, job: Job, joined: &mut Option<Joined>) -> Result<()> {
         let failed = self.shared.has_failed();
         match job {
-            Job::Begin(communicator, steps) => {
-                let group = joined.insert(Joined { communicator, steps, made: 0, ended: false });
+            Job::Begin(communicator, steps, limits) => {
+                let (ended, is_broken_off) = (false, false);
+                let group = joined.insert(Joined { communicator, steps, made: 0, ended, limits, is_broken_off });
                 lock(&self.model).set_rank(group.communicator.rank());
             }
             Job::End => match joined {
@@ -605,12 +641,22 @@ impl<M: ParallelModel> Worker<M> {
                 None => {}
             },
             job => {
-                if !failed && let Some(group) = joined {
+                if !failed
+                    && let Some(group) = joined
+                    && !self.is_late(&job, group)
+                {
                     self.run(job, group)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a job comes after the sum that broke the pass off. Parameters are equal then; what layers gather beside
+    /// shared gradients is to be averaged still.
+    fn is_late(&self, job: &Job, group: &Joined) -> bool {
+        let is_last = matches!(job, Job::Average) && self.shared.settings.mode == TrainingMode::SharedGradients;
+        group.is_broken_off && !is_last
     }
 
     /// Notes the first error, and ends the calls of the others.
@@ -639,7 +685,7 @@ impl<M: ParallelModel> Worker<M> {
                 average
             }
             Job::Share(batch, counts) => {
-                self.share(&mut model, &batch, counts, &mut *group.communicator)?;
+                self.share(&mut model, &batch, counts, group)?;
                 false
             }
             Job::Average => {
@@ -655,13 +701,7 @@ impl<M: ParallelModel> Worker<M> {
     }
 
     /// A step with the mean of the gradients, each weighed with the examples that it is of.
-    fn share(
-        &self,
-        model: &mut M,
-        batch: &MultiDataSet,
-        counts: bool,
-        communicator: &mut dyn Communicator,
-    ) -> Result<()> {
+    fn share(&self, model: &mut M, batch: &MultiDataSet, counts: bool, group: &mut Joined) -> Result<()> {
         let (score, gradients) = if counts { model.gradients(batch)? } else { model.gradients_of_other(batch)? };
         let examples = if counts { batch.num_examples() } else { 0 };
         let mean = no_grad(|| {
@@ -671,15 +711,15 @@ impl<M: ParallelModel> Worker<M> {
             let sums = if examples == 0 {
                 // What does not count may be anything, and NaN stays NaN when it is multiplied with 0.
                 sums_of.iter().try_for_each(|array| array.zero_().map(drop))?;
-                [0., 0.]
+                [0., 0., group.is_over()]
             } else {
                 let weight = examples as f64;
                 scale(weight)?;
-                [score * weight, weight]
+                [score * weight, weight, group.is_over()]
             };
-            let sums = Tensor::from_slice(&sums, 2, &Device::Cpu)?;
-            reduce(communicator, &sums_of.iter().chain([&sums]).cloned().collect::<Vec<_>>(), 1.)?;
-            let Some((mean, weights)) = self.report(&sums.to_vec1::<f64>()?, communicator) else { return Ok(None) };
+            let sums = Tensor::from_slice(&sums, 3, &Device::Cpu)?;
+            reduce(&mut *group.communicator, &sums_of.iter().chain([&sums]).cloned().collect::<Vec<_>>(), 1.)?;
+            let Some((mean, weights)) = self.report(&sums.to_vec1::<f64>()?, group) else { return Ok(None) };
             scale(1. / weights)?;
             for ((_, array), sum) in gradients.iter().zip(&sums_of) {
                 if array.dtype() != sum.dtype() {
@@ -702,19 +742,20 @@ impl<M: ParallelModel> Worker<M> {
         arrays.retain(|array| array.dtype().is_float());
         let [score, known] = self.shared.scores[self.rank].get().map_or([0., 0.], |score| [score, 1.]);
         let ranks = group.communicator.size();
-        let (mut own, size) = (vec![0.; 2 + ranks], ranks as f64);
-        (own[0], own[1], own[2 + group.communicator.rank()]) = (score, known, group.made as f64);
+        let (mut own, size) = (vec![0.; 3 + ranks], ranks as f64);
+        (own[0], own[1], own[2]) = (score, known, group.is_over());
+        own[3 + group.communicator.rank()] = group.made as f64;
         let means = no_grad(|| {
-            let means = Tensor::from_vec(own, 2 + ranks, &Device::Cpu)?;
+            let means = Tensor::from_vec(own, 3 + ranks, &Device::Cpu)?;
             arrays.push(means.clone());
             reduce(&mut *group.communicator, &arrays, 1. / size)?;
             means.to_vec1::<f64>()
         })?;
         // Of shared gradients each replica made the same steps, and none in rounds without examples.
         if self.shared.settings.mode == TrainingMode::Averaging {
-            self.report(&means, &*group.communicator);
+            self.report(&means, group);
             // The most that one made: others may have had fewer batches, or some without examples.
-            let most = means[2..].iter().fold(0., |most: f64, made| most.max(made * size));
+            let most = means[3..].iter().fold(0., |most: f64, made| most.max(made * size));
             group.steps = group.steps.saturating_add(most.round() as u64);
             group.made = 0;
             model.set_iteration(group.steps);
@@ -722,16 +763,24 @@ impl<M: ParallelModel> Worker<M> {
         Ok(())
     }
 
-    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns it, and the latter; nothing
-    /// if that is 0.
-    fn report(&self, sums: &[f64], communicator: &dyn Communicator) -> Option<(f64, f64)> {
+    /// The mean score of all ranks, from the sums of weighed scores and of weights; behind these stands whether the
+    /// time of one is over. Returns it, and the sum of weights; nothing if that is 0.
+    fn report(&self, sums: &[f64], group: &mut Joined) -> Option<(f64, f64)> {
         let (mean, weights) = (sums[0] / sums[1], sums[1]);
+        if let Some(limits) = group.limits {
+            let by_score = if weights == 0. { None } else { limits.by_score(mean) };
+            let ended = by_score.or_else(|| (sums[2] > 0.).then_some(Termination::MaxTime));
+            if ended.is_some() {
+                group.is_broken_off = true;
+                *lock(&self.shared.broken_off) = ended;
+            }
+        }
         if weights == 0. {
             return None;
         }
         if self.rank == 0 {
             self.shared.score.set(Some(mean));
-            if self.shared.settings.report_score && communicator.rank() == 0 {
+            if self.shared.settings.report_score && group.communicator.rank() == 0 {
                 // As with what listeners write.
                 let _ = writeln!(std::io::stderr(), "averaged score: {mean}");
             }
