@@ -323,7 +323,7 @@ fn what_is_no_normaliser_in_a_checkpoint_is_refused() {
         Network::add_normalizer_to_model(&path, &looked()).unwrap();
         let good: Value = serde_json::from_str(&std::fs::read_to_string(&index).unwrap()).unwrap();
         let mut cut = good["normalizer"].clone();
-        cut["features"]["scale"].as_array_mut().unwrap().pop();
+        cut["features"][0]["scale"].as_array_mut().unwrap().pop();
         let wrong = [json!(1), json!("x"), json!([]), json!({}), json!({ "kind": "image" }), cut];
         for wrong in wrong {
             let mut damaged = good.clone();

@@ -23,4 +23,5 @@ mod parallel_inference;
 mod parallel_network;
 mod predictions;
 mod settings;
+mod several;
 mod texts;

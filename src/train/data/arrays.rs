@@ -7,8 +7,9 @@ use ndgc::{Error, Generator, Result, Tensor, Workspace};
 
 use super::super::place::called_here;
 
-use super::data_set::DataSet;
+use super::data_set::{DataSet, MultiDataSet};
 use super::iterator::DataIterator;
+use super::prefetched::Leased;
 
 /// The batches of a list, in order: ND4J's `ExistingDataSetIterator`.
 ///
@@ -125,9 +126,23 @@ impl<T, F: FnMut(usize) -> Result<Option<T>>> DataIterator<T> for FnDataIterator
 /// assert_eq!(rows(&mut batches)?, first);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
+///
+/// Those of several inputs and outputs go together:
+///
+/// ```
+/// # use ndgc::train::{ArrayMultiDataSetIterator, MultiDataSet};
+/// # use ndgc::{Device, Tensor};
+/// let x = Tensor::arange(0f32, 6., &Device::Cpu)?;
+/// let all = MultiDataSet::new(vec![x.clone(), x.neg()?], vec![x])?;
+/// for batch in ArrayMultiDataSetIterator::new(all, 4)?.shuffled(7)? {
+///     let batch = batch?;
+///     assert_eq!(batch.features[1].neg()?.to_vec1::<f32>()?, batch.labels[0].to_vec1::<f32>()?);
+/// }
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct ArrayDataSetIterator {
-    all: DataSet,
+pub struct ArrayDataIterator<T> {
+    all: T,
     batch: usize,
     /// First example of the next batch.
     start: usize,
@@ -139,15 +154,21 @@ pub struct ArrayDataSetIterator {
     ids: Option<Vec<u64>>,
 }
 
-impl ArrayDataSetIterator {
+/// An [`ArrayDataIterator`] of [`DataSet`]s.
+pub type ArrayDataSetIterator = ArrayDataIterator<DataSet>;
+
+/// An [`ArrayDataIterator`] of [`MultiDataSet`]s.
+pub type ArrayMultiDataSetIterator = ArrayDataIterator<MultiDataSet>;
+
+impl<T: Leased> ArrayDataIterator<T> {
     /// Batches of `batch` examples of `all`.
     ///
     /// # Errors
     /// [`Error::Argument`] for batches of no example.
     #[track_caller]
-    pub fn new(all: DataSet, batch: usize) -> Result<Self> {
+    pub fn new(all: T, batch: usize) -> Result<Self> {
         called_here(check_batch(batch))?;
-        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None, ids: None })
+        Ok(ArrayDataIterator { all, batch, start: 0, seed: None, epoch: 0, order: None, ids: None })
     }
 
     /// Gives each example its row in the arrays, from 0, as its id ([`DataSet::example_ids`]), however they are
@@ -170,7 +191,7 @@ impl ArrayDataSetIterator {
     /// As [`Generator::permutation`]; [`Error::Invalid`] if there is no memory for the ids.
     #[track_caller]
     pub fn with_example_ids(mut self) -> Result<Self> {
-        self.all.ids = Some(called_here(rows_as_ids(self.num_examples()))?);
+        self.all.set_ids(called_here(rows_as_ids(self.num_examples()))?);
         called_here(self.begin(self.epoch))?;
         Ok(self)
     }
@@ -202,41 +223,39 @@ impl ArrayDataSetIterator {
 
     /// Number of all examples.
     pub fn num_examples(&self) -> usize {
-        self.all.num_examples()
+        self.all.count()
     }
 
     fn begin(&mut self, epoch: u64) -> Result<()> {
-        if let Some(seed) = self.seed {
+        if let (Some(seed), Some(first)) = (self.seed, self.all.features().first()) {
             // The order outlives the cycle in which the epoch begins.
             let _out = Workspace::scope_out();
             let order = permutation(seed, epoch, self.num_examples())?;
-            let ids = self.all.fitting_ids()?;
+            let ids = self.all.each_id()?;
             let ids = ids.map(|ids| order.iter().map(|&i| ids[i as usize]).collect::<Vec<u64>>());
-            self.order = Some(Tensor::from_vec(order, self.num_examples(), self.all.features.device())?);
+            self.order = Some(Tensor::from_vec(order, self.num_examples(), first.device())?);
             self.ids = ids;
         }
         (self.epoch, self.start) = (epoch, 0);
         Ok(())
     }
 
-    fn make(&self, len: usize) -> Result<DataSet> {
+    fn make(&self, len: usize) -> Result<T> {
         match &self.order {
-            None => self.all.rows(self.start, len),
+            None => self.all.part(self.start, len),
             Some(order) => {
-                let some = order.narrow(0, self.start, len)?;
-                let mut batch = self.all.map(|array| array.index_select(&some, 0))?;
-                batch.ids = self.ids.as_ref().map(|ids| Arc::from(&ids[self.start..self.start + len]));
-                Ok(batch)
+                let ids = self.ids.as_ref().map(|ids| Arc::from(&ids[self.start..self.start + len]));
+                self.all.picked(&order.narrow(0, self.start, len)?, ids)
             }
         }
     }
 }
 
-impl Iterator for ArrayDataSetIterator {
-    type Item = Result<DataSet>;
+impl<T: Leased> Iterator for ArrayDataIterator<T> {
+    type Item = Result<T>;
 
     #[track_caller]
-    fn next(&mut self) -> Option<Result<DataSet>> {
+    fn next(&mut self) -> Option<Result<T>> {
         let len = self.batch.min(self.num_examples().saturating_sub(self.start));
         if len == 0 {
             return None;
@@ -247,7 +266,7 @@ impl Iterator for ArrayDataSetIterator {
     }
 }
 
-impl DataIterator<DataSet> for ArrayDataSetIterator {
+impl<T: Leased> DataIterator<T> for ArrayDataIterator<T> {
     fn reset(&mut self) -> Result<()> {
         self.set_epoch(self.epoch.wrapping_add(1))
     }

@@ -117,7 +117,7 @@ impl DataSet {
     pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
         of_call(|| {
             let mut some = self.map(|array| array.narrow(0, start, len))?;
-            some.ids = self.fitting_ids()?.map(|ids| Arc::from(&ids[start..start + len]));
+            some.ids = part_of_ids(self.fitting_ids()?, start, len);
             Ok(some)
         })
     }
@@ -160,12 +160,13 @@ impl DataSet {
     #[track_caller]
     pub fn merge(batches: &[Self]) -> Result<Self> {
         of_call(|| {
+            let (op, n) = ("DataSet::merge", batches.len());
             Ok(DataSet {
-                features: join(batches.iter().map(|batch| Some(&batch.features)))?.ok_or_else(nothing)?,
-                labels: join(batches.iter().map(|batch| Some(&batch.labels)))?.ok_or_else(nothing)?,
-                features_mask: join(batches.iter().map(|batch| batch.features_mask.as_ref()))?,
-                labels_mask: join(batches.iter().map(|batch| batch.labels_mask.as_ref()))?,
-                ids: join_ids(batches)?,
+                features: join(op, n, &|i| Some(&batches[i].features))?.ok_or_else(nothing)?,
+                labels: join(op, n, &|i| Some(&batches[i].labels))?.ok_or_else(nothing)?,
+                features_mask: join(op, n, &|i| batches[i].features_mask.as_ref())?,
+                labels_mask: join(op, n, &|i| batches[i].labels_mask.as_ref())?,
+                ids: join_ids(op, n, &|i| batches[i].fitting_ids())?,
                 lease: None,
             })
         })
@@ -196,6 +197,11 @@ impl DataSet {
     /// What `f` refuses.
     pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.mapped(&f)
+    }
+
+    /// Features, and labels.
+    pub(super) fn parts_mut(&mut self) -> [&mut [Tensor]; 2] {
+        [std::slice::from_mut(&mut self.features), std::slice::from_mut(&mut self.labels)]
     }
 
     fn mapped(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
@@ -297,9 +303,95 @@ impl MultiDataSet {
         self.ids.as_deref()
     }
 
+    /// The ids, which whoever exchanged the features may have left behind.
+    pub(super) fn fitting_ids(&self) -> Result<Option<&[u64]>> {
+        let ids = self.example_ids();
+        ids.map_or(Ok(()), |ids| check_ids(ids.len(), self.num_examples()))?;
+        Ok(ids)
+    }
+
     /// Examples in it: the size of the first axis.
     pub fn num_examples(&self) -> usize {
         self.features.first().map_or(0, examples)
+    }
+
+    /// The examples `start..start + len` of each array and mask, as views: as [`DataSet::rows`].
+    ///
+    /// ```
+    /// # use ndgc::train::MultiDataSet;
+    /// # use ndgc::{Device, Tensor};
+    /// let x = Tensor::arange(0f32, 5., &Device::Cpu)?;
+    /// let all = MultiDataSet::new(vec![x.clone(), x.neg()?], vec![x])?;
+    /// let some = all.rows(1, 2)?;
+    /// assert_eq!(some.features[1].to_vec1::<f32>()?, [-1., -2.]);
+    /// assert_eq!(some.labels[0].to_vec1::<f32>()?, [1., 2.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DataSet::rows`].
+    #[track_caller]
+    pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
+        of_call(|| {
+            let mut some = self.map(|array| array.narrow(0, start, len))?;
+            some.ids = part_of_ids(self.fitting_ids()?, start, len);
+            Ok(some)
+        })
+    }
+
+    /// Splits off the examples after the first `n`, as views: as [`DataSet::split_test_and_train`].
+    ///
+    /// # Errors
+    /// As [`DataSet::rows`].
+    #[track_caller]
+    pub fn split_test_and_train(&self, n: usize) -> Result<(Self, Self)> {
+        Ok((self.rows(0, n)?, self.rows(n, self.num_examples().saturating_sub(n))?))
+    }
+
+    /// One batch with the examples of all, in order. A mask of an input or an output has to be there for all batches or
+    /// for none, and so have ids.
+    ///
+    /// ```
+    /// # use ndgc::train::MultiDataSet;
+    /// # use ndgc::{Device, Error, Tensor};
+    /// let x = Tensor::new(&[[1f32], [2.]], &Device::Cpu)?;
+    /// let batch = MultiDataSet::new(vec![x.clone(), x.neg()?], vec![x.clone()])?;
+    /// let all = MultiDataSet::merge(&[batch.clone(), batch.rows(1, 1)?])?;
+    /// assert_eq!(all.features[1].to_vec2::<f32>()?, [[-1.], [-2.], [-2.]]);
+    /// let other = MultiDataSet::new(vec![x.clone()], vec![x])?;
+    /// assert!(matches!(MultiDataSet::merge(&[batch, other]), Err(Error::Invalid { .. })));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no batches, for batches of other numbers of inputs or outputs, or if only some have a
+    /// mask or ids; as [`Tensor::cat`].
+    #[track_caller]
+    pub fn merge(batches: &[Self]) -> Result<Self> {
+        of_call(|| {
+            let (op, n) = ("MultiDataSet::merge", batches.len());
+            let first = batches.first().filter(|first| !first.features.is_empty()).ok_or_else(nothing)?;
+            let [inputs, outputs] = [first.features.len(), first.labels.len()];
+            let differs = |batch: &&Self| [batch.features.len(), batch.labels.len()] != [inputs, outputs];
+            if let Some(other) = batches.iter().find(differs) {
+                let [has, of] = [other.features.len(), other.labels.len()];
+                let why =
+                    format!("{has} inputs and {of} outputs of a batch, where the first has {inputs} and {outputs}");
+                return Err(Error::invalid(op, why));
+            }
+            let (mut features, mut features_masks) = (Vec::with_capacity(inputs), Vec::with_capacity(inputs));
+            for at in 0..inputs {
+                features.extend(join(op, n, &|i| batches[i].features.get(at))?);
+                features_masks.push(join(op, n, &|i| mask_at(&batches[i].features_masks, at))?);
+            }
+            let (mut labels, mut labels_masks) = (Vec::with_capacity(outputs), Vec::with_capacity(outputs));
+            for at in 0..outputs {
+                labels.extend(join(op, n, &|i| batches[i].labels.get(at))?);
+                labels_masks.push(join(op, n, &|i| mask_at(&batches[i].labels_masks, at))?);
+            }
+            let ids = join_ids(op, n, &|i| batches[i].fitting_ids())?;
+            Ok(MultiDataSet { features, labels, features_masks, labels_masks, ids, lease: None })
+        })
     }
 
     /// A batch of its own: as [`DataSet::detach`].
@@ -326,6 +418,11 @@ impl MultiDataSet {
     /// What `f` refuses.
     pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.mapped(&f)
+    }
+
+    /// Features, and labels.
+    pub(super) fn parts_mut(&mut self) -> [&mut [Tensor]; 2] {
+        [&mut self.features, &mut self.labels]
     }
 
     fn mapped(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
@@ -385,17 +482,33 @@ fn check_ids(ids: usize, examples: usize) -> Result<()> {
     Err(Error::invalid("DataSet", format!("{ids} ids for {examples} examples; give one for each")))
 }
 
-/// The ids one after the other; None if there are none.
-fn join_ids(batches: &[DataSet]) -> Result<Option<Arc<[u64]>>> {
-    let all: Vec<Option<&[u64]>> = batches.iter().map(DataSet::fitting_ids).collect::<Result<_>>()?;
-    let some: Vec<&[u64]> = all.iter().flatten().copied().collect();
+/// The ids of the examples `start..start + len`.
+fn part_of_ids(ids: Option<&[u64]>, start: usize, len: usize) -> Option<Arc<[u64]>> {
+    ids?.get(start..start.saturating_add(len)).map(Arc::from)
+}
+
+/// The mask of an input or an output, from a list that may be empty.
+pub(super) fn mask_at(masks: &[Option<Tensor>], at: usize) -> Option<&Tensor> {
+    masks.get(at)?.as_ref()
+}
+
+/// The ids of so many batches one after the other; None if there are none.
+fn join_ids<'a>(
+    op: &'static str,
+    batches: usize,
+    of: &dyn Fn(usize) -> Result<Option<&'a [u64]>>,
+) -> Result<Option<Arc<[u64]>>> {
+    let mut some: Vec<&[u64]> = Vec::new();
+    for i in 0..batches {
+        some.extend(of(i)?);
+    }
     match some.len() {
         0 => Ok(None),
-        n if n == all.len() => Ok(Some(some.concat().into())),
-        n => Err(Error::invalid(
-            "DataSet::merge",
-            format!("{n} of {} batches have ids of their examples; give them to all or to none", all.len()),
-        )),
+        n if n == batches => Ok(Some(some.concat().into())),
+        n => {
+            let why = format!("{n} of {batches} batches have ids of their examples; give them to all or to none");
+            Err(Error::invalid(op, why))
+        }
     }
 }
 
@@ -403,16 +516,15 @@ fn nothing() -> Error {
     Error::invalid("DataSet", "a batch without features; give at least one array")
 }
 
-/// The arrays one after the other; None if there are none.
-fn join<'a>(arrays: impl Iterator<Item = Option<&'a Tensor>>) -> Result<Option<Tensor>> {
-    let all: Vec<Option<&Tensor>> = arrays.collect();
-    let some: Vec<&Tensor> = all.iter().flatten().copied().collect();
+/// An array of each of so many batches, one after the other; None if there are none.
+fn join<'a>(op: &'static str, batches: usize, of: &dyn Fn(usize) -> Option<&'a Tensor>) -> Result<Option<Tensor>> {
+    let mut some: Vec<&Tensor> = Vec::new();
+    for i in 0..batches {
+        some.extend(of(i));
+    }
     match some.len() {
         0 => Ok(None),
-        n if n == all.len() => Tensor::cat(&some, 0).map(Some),
-        n => Err(Error::invalid(
-            "DataSet::merge",
-            format!("{n} of {} batches have a mask; give one to all or to none", all.len()),
-        )),
+        n if n == batches => Tensor::cat(&some, 0).map(Some),
+        n => Err(Error::invalid(op, format!("{n} of {batches} batches have a mask; give one to all or to none"))),
     }
 }

@@ -7,7 +7,7 @@
 //! | batches come from | |
 //! |---|---|
 //! | a list, a function | [`ListDataIterator`], [`FnDataIterator`] |
-//! | arrays, npy files | [`ArrayDataSetIterator`], which also shuffles |
+//! | arrays, npy files | [`ArrayDataIterator`], which also shuffles |
 //! | IDX, the files of MNIST | [`IdxDataSetIterator`] |
 //! | text between commas, however long | [`CsvDataSetIterator`] |
 //! | another iterator, normalised | [`NormalizingIterator`] |
@@ -18,6 +18,7 @@
 mod arrays;
 mod csv;
 mod data_set;
+mod examples;
 mod files;
 mod iterator;
 mod lease;
@@ -25,9 +26,13 @@ mod normalizer;
 pub(super) mod numbers;
 mod prefetched;
 
-pub use arrays::{ArrayDataSetIterator, FnDataIterator, ListDataIterator, ListDataSetIterator};
+pub use arrays::{
+    ArrayDataIterator, ArrayDataSetIterator, ArrayMultiDataSetIterator, FnDataIterator, ListDataIterator,
+    ListDataSetIterator,
+};
 pub use csv::{CsvDataSetIterator, CsvLabels};
 pub use data_set::{DataSet, MultiDataSet};
+pub use examples::Examples;
 pub use files::{IdxDataSetIterator, read_idx};
 pub use iterator::{DataIterator, DataSetIterator, MultiDataSetIterator};
 pub use normalizer::{Normalizer, NormalizingIterator};

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use super::super::durable::replace;
 use super::super::place::{called_here, of_call};
 use super::super::shared::one_each;
-use super::data_set::DataSet;
+use super::data_set::mask_at;
+use super::examples::Examples;
 use super::iterator::DataIterator;
 use super::numbers::numbers;
+use super::prefetched::Leased;
 
 /// The largest summand, in sizes of a result, beside which singles keep six digits of it.
 const NEAR: f64 = 16.;
@@ -20,6 +22,9 @@ const NEAR: f64 = 16.;
 ///
 /// Columns are axis 1: of `[n, c, t]` and `[n, c, h, w]`, all steps or points are of one column. What a mask leaves out
 /// does not count. The result is in f32, of f64 in f64; columns far from 0 are computed in f64.
+///
+/// Each input and output of a [`MultiDataSet`](super::MultiDataSet) has columns and a mask of its own: ND4J's
+/// `MultiNormalizerStandardize`, `MultiNormalizerMinMaxScaler` and `ImageMultiPreProcessingScaler`.
 ///
 /// ```
 /// # use ndgc::train::{ArrayDataSetIterator, DataSet, Normalizer};
@@ -42,8 +47,12 @@ const NEAR: f64 = 16.;
 pub struct Normalizer {
     kind: NormalizerKind,
     with_labels: bool,
-    features: Option<Affine>,
-    labels: Option<Affine>,
+    /// The inputs that it is for; all where none are named.
+    inputs: Option<Vec<usize>>,
+    /// Of each input, but for those that stay as they are, once it looked at some; of images one for all of them.
+    features: Vec<Option<Affine>>,
+    /// Of each output.
+    labels: Vec<Option<Affine>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +61,12 @@ enum NormalizerKind {
     MinMax(f64, f64),
     Image,
 }
+
+/// What a batch has arrays of.
+type Side = &'static str;
+
+const INPUT: Side = "input";
+const OUTPUT: Side = "output";
 
 /// A factor and a summand for each column; one of both for all of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,12 +112,12 @@ impl Normalizer {
     /// From `0..=max_pixel`, such as 255, to this range; nothing is to be looked at: ND4J's
     /// `ImagePreProcessingScaler`. [`Normalizer::transform`] refuses a range of one number.
     pub fn image(min: f64, max: f64, max_pixel: f64) -> Self {
-        let features = Some(Affine { scale: vec![(max - min) / max_pixel], shift: vec![min] });
+        let features = vec![Some(Affine { scale: vec![(max - min) / max_pixel], shift: vec![min] })];
         Normalizer { features, ..Self::of(NormalizerKind::Image) }
     }
 
     fn of(kind: NormalizerKind) -> Self {
-        Normalizer { kind, with_labels: false, features: None, labels: None }
+        Normalizer { kind, with_labels: false, inputs: None, features: Vec::new(), labels: Vec::new() }
     }
 
     /// Normalises labels too: for networks that predict numbers.
@@ -126,41 +141,93 @@ impl Normalizer {
         self
     }
 
+    /// Normalises these inputs alone, counted from 0, and leaves the others as they are, such as numbers of rows for an
+    /// [`Embedding`](crate::train::Embedding).
+    ///
+    /// ```
+    /// # use ndgc::train::{ArrayMultiDataSetIterator, MultiDataSet, Normalizer};
+    /// # use ndgc::{Device, Tensor};
+    /// let words = Tensor::new(&[[3u32, 9], [4, 1]], &Device::Cpu)?;
+    /// let sizes = Tensor::new(&[[10f64], [30.]], &Device::Cpu)?;
+    /// let batch = MultiDataSet::new(vec![words, sizes.clone()], vec![sizes])?;
+    /// let mut normalizer = Normalizer::min_max(0., 1.).only_inputs([1]);
+    /// normalizer.fit(&mut ArrayMultiDataSetIterator::new(batch.clone(), 2)?)?;
+    /// let made = normalizer.transform(&batch)?;
+    /// assert_eq!(made.features[0].to_vec2::<u32>()?, [[3, 9], [4, 1]]);
+    /// assert_eq!(made.features[1].to_vec2::<f64>()?, [[0.], [1.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn only_inputs(mut self, inputs: impl IntoIterator<Item = usize>) -> Self {
+        self.inputs = Some(inputs.into_iter().collect());
+        self
+    }
+
     /// Looks at all batches, and resets the iterator before and after.
     ///
     /// # Errors
-    /// What the iterator refuses; [`Error::Invalid`] if there is no number, if batches have different columns, or if
-    /// NaN would come out, as of infinite features, or if there is no memory for the columns; [`Error::ShapeMismatch`]
-    /// for a mask that does not fit. Nothing is changed then.
+    /// What the iterator refuses; [`Error::Invalid`] if there is no number, if batches have different columns, or
+    /// different numbers of inputs or outputs, or no input that is named, or if NaN would come out, as of infinite
+    /// features, or if there is no memory for the columns; [`Error::ShapeMismatch`] for a mask that does not fit.
+    /// Nothing is changed then.
     #[track_caller]
-    pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
+    pub fn fit<B: Examples, I: DataIterator<B> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
         of_call(|| {
             if self.kind == NormalizerKind::Image {
                 return Ok(());
             }
-            let (mut features, mut labels) = (Vec::new(), Vec::new());
+            let mut known = [Vec::new(), Vec::new()];
             batches.reset()?;
             for batch in &mut *batches {
-                let batch = batch?;
-                look(&mut features, &batch.features, batch.features_mask.as_ref())?;
-                if self.with_labels {
-                    look(&mut labels, &batch.labels, batch.labels_mask.as_ref())?;
-                }
+                self.look_at(&mut known, &batch?)?;
             }
             batches.reset()?;
-            let features = self.affine(&features)?;
-            self.labels = if self.with_labels { Some(self.affine(&labels)?) } else { None };
-            self.features = Some(features);
-            Ok(())
+            self.learn(&known)
         })
+    }
+
+    /// Adds a batch to what is known of the columns of its features and labels.
+    fn look_at(&self, known: &mut [Vec<Vec<Spread>>; 2], batch: &dyn Examples) -> Result<()> {
+        let [features, labels] = known;
+        self.check_inputs(batch.features().len())?;
+        look_at_each(features, (batch.features(), batch.features_masks()), &|input| self.is_for(input))?;
+        if self.with_labels {
+            look_at_each(labels, (batch.labels(), batch.labels_masks()), &|_| true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what follows from the columns.
+    fn learn(&mut self, [features, labels]: &[Vec<Vec<Spread>>; 2]) -> Result<()> {
+        let features = self.affines(features, &|input| self.is_for(input))?;
+        self.labels = if self.with_labels { self.affines(labels, &|_| true)? } else { Vec::new() };
+        self.features = features;
+        Ok(())
+    }
+
+    /// Whether it normalises an input.
+    fn is_for(&self, input: usize) -> bool {
+        self.inputs.as_ref().is_none_or(|inputs| inputs.contains(&input))
+    }
+
+    /// Whether the inputs that are named are there.
+    fn check_inputs(&self, inputs: usize) -> Result<()> {
+        let named = self.inputs.iter().flatten().find(|&&input| input >= inputs);
+        named.map_or(Ok(()), |input| Err(no_array("input", *input, inputs)))
+    }
+
+    /// Of each array that is wanted.
+    fn affines(&self, arrays: &[Vec<Spread>], wanted: &dyn Fn(usize) -> bool) -> Result<Vec<Option<Affine>>> {
+        let mut all = Vec::with_capacity(arrays.len());
+        for (at, columns) in arrays.iter().enumerate() {
+            all.push(if wanted(at) { Some(self.affine(columns)?) } else { None });
+        }
+        if all.is_empty() { Err(no_number()) } else { Ok(all) }
     }
 
     fn affine(&self, columns: &[Spread]) -> Result<Affine> {
         if columns.is_empty() || columns.iter().any(|column| column.count == 0.) {
-            return Err(Error::invalid(
-                "Normalizer::fit",
-                "there was no number of a column; give it batches to look at",
-            ));
+            return Err(no_number());
         }
         // The least and the largest do not tell of a NaN; the mean does.
         if columns.iter().any(|column| column.mean.is_nan()) {
@@ -188,46 +255,146 @@ impl Normalizer {
     /// The batch with its features, and labels if so asked, normalised; in the current workspace.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before [`Normalizer::fit`], or for a range of one number; [`Error::Shape`] for other columns
-    /// than those looked at.
+    /// [`Error::Invalid`] before [`Normalizer::fit`], for a range of one number, or for other numbers of inputs or
+    /// outputs than those looked at; [`Error::Shape`] for other columns.
     #[track_caller]
-    pub fn transform(&self, batch: &DataSet) -> Result<DataSet> {
+    pub fn transform<B: Leased>(&self, batch: &B) -> Result<B> {
         let mut made = batch.clone();
-        made.features = self.transform_features(&batch.features)?;
-        if self.with_labels && self.kind != NormalizerKind::Image {
-            made.labels = called_here(apply(self.kind, self.labels.as_ref(), &batch.labels))?;
-        }
+        called_here(self.change(made.arrays_mut(), false))?;
         Ok(made)
     }
 
-    /// Features, normalised.
+    /// A batch as it was before.
     ///
     /// # Errors
     /// As [`Normalizer::transform`].
+    #[track_caller]
+    pub fn revert<B: Leased>(&self, batch: &B) -> Result<B> {
+        let mut made = batch.clone();
+        called_here(self.change(made.arrays_mut(), true))?;
+        Ok(made)
+    }
+
+    /// Features, normalised: those of the only input.
+    ///
+    /// # Errors
+    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at several inputs.
     #[track_caller]
     pub fn transform_features(&self, features: &Tensor) -> Result<Tensor> {
-        called_here(apply(self.kind, self.features.as_ref(), features))
+        called_here(self.change_only(INPUT, features, false))
     }
 
-    /// Features as they were before.
+    /// Features as they were before: those of the only input.
     ///
     /// # Errors
-    /// As [`Normalizer::transform`].
+    /// As [`Normalizer::transform_features`].
     #[track_caller]
     pub fn revert_features(&self, features: &Tensor) -> Result<Tensor> {
-        called_here(apply(self.kind, self.features.as_ref().map(Affine::inverse).as_ref(), features))
+        called_here(self.change_only(INPUT, features, true))
     }
 
-    /// Labels, or what a network predicts, as they were before; themselves if labels are not normalised.
+    /// Labels, or what a network predicts, as they were before, of the only output; themselves if labels are not
+    /// normalised.
     ///
     /// # Errors
-    /// As [`Normalizer::transform`].
+    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at several outputs.
     #[track_caller]
     pub fn revert_labels(&self, labels: &Tensor) -> Result<Tensor> {
-        if !self.with_labels || self.kind == NormalizerKind::Image {
-            return Ok(labels.clone());
+        called_here(self.change_only(OUTPUT, labels, true))
+    }
+
+    /// Features of one of several inputs, normalised.
+    ///
+    /// # Errors
+    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at no such input.
+    #[track_caller]
+    pub fn transform_features_of(&self, input: usize, features: &Tensor) -> Result<Tensor> {
+        called_here(self.change_one(INPUT, input, features, false))
+    }
+
+    /// Features of one of several inputs, as they were before.
+    ///
+    /// # Errors
+    /// As [`Normalizer::transform_features_of`].
+    #[track_caller]
+    pub fn revert_features_of(&self, input: usize, features: &Tensor) -> Result<Tensor> {
+        called_here(self.change_one(INPUT, input, features, true))
+    }
+
+    /// Labels of one of several outputs, or what a network predicts there, as they were before; themselves if labels
+    /// are not normalised.
+    ///
+    /// ```
+    /// # use ndgc::train::{ArrayMultiDataSetIterator, MultiDataSet, Normalizer};
+    /// # use ndgc::{Device, Tensor};
+    /// let of = |numbers: [f64; 2]| Tensor::from_slice(&numbers, (2, 1), &Device::Cpu);
+    /// let batch = MultiDataSet::new(vec![of([0., 1.])?], vec![of([100., 228.])?, of([5., 7.])?])?;
+    /// let mut normalizer = Normalizer::min_max(0., 1.).with_labels();
+    /// normalizer.fit(&mut ArrayMultiDataSetIterator::new(batch.clone(), 2)?)?;
+    /// let predicted = of([0.5, 1.])?; // what a network says at its second output
+    /// assert_eq!(normalizer.revert_labels_of(1, &predicted)?.to_vec2::<f64>()?, [[6.], [7.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at no such output.
+    #[track_caller]
+    pub fn revert_labels_of(&self, output: usize, labels: &Tensor) -> Result<Tensor> {
+        called_here(self.change_one(OUTPUT, output, labels, true))
+    }
+
+    /// Whether arrays of this side stay as they are.
+    fn leaves(&self, side: Side) -> bool {
+        side == OUTPUT && (!self.with_labels || self.kind == NormalizerKind::Image)
+    }
+
+    /// What it knows of this side, an entry for each of its arrays; of images one for all.
+    fn known(&self, side: Side) -> &[Option<Affine>] {
+        if side == INPUT { &self.features } else { &self.labels }
+    }
+
+    /// Normalises the arrays of a batch, or brings them back.
+    fn change(&self, sides: [&mut [Tensor]; 2], back: bool) -> Result<()> {
+        self.check_inputs(sides[0].len())?;
+        for (side, arrays) in [INPUT, OUTPUT].into_iter().zip(sides) {
+            if self.leaves(side) {
+                continue;
+            }
+            let known = self.known(side).len();
+            if self.kind != NormalizerKind::Image && known != 0 && known != arrays.len() {
+                let why = format!("{} {side}s, and it looked at {known}", arrays.len());
+                return Err(Error::invalid("Normalizer", why));
+            }
+            for (at, array) in arrays.iter_mut().enumerate() {
+                *array = self.change_one(side, at, array, back)?;
+            }
         }
-        called_here(apply(self.kind, self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
+        Ok(())
+    }
+
+    /// As [`Normalizer::change_one`], of the only array of this side.
+    fn change_only(&self, side: Side, array: &Tensor, back: bool) -> Result<Tensor> {
+        let known = self.known(side).len();
+        if known > 1 && !self.leaves(side) {
+            let why = format!("it looked at {known} {side}s; say of which, as by revert_features_of()");
+            return Err(Error::invalid("Normalizer", why));
+        }
+        self.change_one(side, 0, array, back)
+    }
+
+    /// An array, normalised or brought back.
+    fn change_one(&self, side: Side, at: usize, array: &Tensor, back: bool) -> Result<Tensor> {
+        if self.leaves(side) || side == INPUT && !self.is_for(at) {
+            return Ok(array.clone());
+        }
+        let known = self.known(side);
+        let place = if self.kind == NormalizerKind::Image { 0 } else { at };
+        let affine = match known.get(place) {
+            Some(Some(affine)) => affine,
+            None if !known.is_empty() => return Err(no_array(side, at, known.len())),
+            _ => return Err(Error::invalid("Normalizer", "it looked at nothing yet; call fit() first")),
+        };
+        if back { apply(self.kind, &affine.inverse(), array) } else { apply(self.kind, affine, array) }
     }
 
     /// Writes it to a file, as JSON; what was there stays whole until that is on the disk.
@@ -260,8 +427,9 @@ impl Normalizer {
     pub(crate) fn write(&self) -> Value {
         // Doubles as text of Rust: they are read back to the last bit by any reader.
         let exact = |all: &Vec<f64>| all.iter().map(|x| format!("{x:?}")).collect::<Vec<_>>();
-        let affine = |affine: &Option<Affine>| {
-            affine.as_ref().map(|affine| json!({ "scale": exact(&affine.scale), "shift": exact(&affine.shift) }))
+        let each = |all: &[Option<Affine>]| -> Value {
+            let of = |affine: &Affine| json!({ "scale": exact(&affine.scale), "shift": exact(&affine.shift) });
+            all.iter().map(|affine| affine.as_ref().map_or(Value::Null, of)).collect()
         };
         let (kind, range) = match self.kind {
             NormalizerKind::Standardize => ("standardize", Vec::new()),
@@ -273,8 +441,9 @@ impl Normalizer {
             "kind": kind,
             "range": exact(&range),
             "with_labels": self.with_labels,
-            "features": affine(&self.features),
-            "labels": affine(&self.labels),
+            "inputs": self.inputs,
+            "features": each(&self.features),
+            "labels": each(&self.labels),
         })
     }
 
@@ -302,6 +471,12 @@ impl Normalizer {
             let (scale, shift) = (exact(value.get("scale")?)?, exact(value.get("shift")?)?);
             (scale.len() == shift.len()).then_some(Some(Affine { scale, shift }))
         };
+        let each = |value: &Value| -> Option<Vec<Option<Affine>>> { value.as_array()?.iter().map(affine).collect() };
+        let index = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let inputs = match value.get("inputs")? {
+            Value::Null => None,
+            named => Some(named.as_array()?.iter().map(index).collect::<Option<Vec<usize>>>()?),
+        };
         let kind = match (value.get("kind")?.as_str()?, &exact(value.get("range")?)?[..]) {
             ("standardize", []) => NormalizerKind::Standardize,
             ("min_max", &[min, max]) => NormalizerKind::MinMax(min, max),
@@ -311,8 +486,9 @@ impl Normalizer {
         Some(Normalizer {
             kind,
             with_labels: value.get("with_labels")?.as_bool()?,
-            features: affine(value.get("features")?)?,
-            labels: affine(value.get("labels")?)?,
+            inputs,
+            features: each(value.get("features")?)?,
+            labels: each(value.get("labels")?)?,
         })
     }
 }
@@ -338,8 +514,15 @@ fn nan(op: &'static str) -> Error {
     Error::invalid(op, why)
 }
 
-fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
-    let affine = affine.ok_or_else(|| Error::invalid("Normalizer", "it looked at nothing yet; call fit() first"))?;
+fn no_number() -> Error {
+    Error::invalid("Normalizer::fit", "there was no number of a column; give it batches to look at")
+}
+
+fn no_array(side: Side, at: usize, count: usize) -> Error {
+    Error::invalid("Normalizer", format!("there is no {side} {at}; there are {count}, counted from 0"))
+}
+
+fn apply(kind: NormalizerKind, affine: &Affine, array: &Tensor) -> Result<Tensor> {
     affine.check("Normalizer")?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     // Of numbers far from 0, beside how they differ, singles would keep no digit that differs.
@@ -360,7 +543,28 @@ fn apply(kind: NormalizerKind, affine: Option<&Affine>, array: &Tensor) -> Resul
     array.broadcast_mul(&row(&affine.scale)?)?.broadcast_add(&row(&affine.shift)?)?.to_dtype(dtype)
 }
 
-/// Adds the numbers of a batch to what is known of the columns.
+/// Adds the arrays of a batch that are wanted to what is known of the columns of each.
+fn look_at_each(
+    known: &mut Vec<Vec<Spread>>,
+    (arrays, masks): (&[Tensor], &[Option<Tensor>]),
+    wanted: &dyn Fn(usize) -> bool,
+) -> Result<()> {
+    if known.is_empty() {
+        known.resize(arrays.len(), Vec::new());
+    }
+    if known.len() != arrays.len() {
+        let why = format!("{} arrays of a batch, where there were {}", arrays.len(), known.len());
+        return Err(Error::invalid("Normalizer::fit", why));
+    }
+    for (at, (columns, array)) in known.iter_mut().zip(arrays).enumerate() {
+        if wanted(at) {
+            look(columns, array, mask_at(masks, at))?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the numbers of an array to what is known of its columns.
 fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Result<()> {
     let op = "Normalizer::fit";
     let dims = array.dims();
@@ -431,23 +635,23 @@ pub struct NormalizingIterator<I> {
     normalizer: Normalizer,
 }
 
-impl<I: DataIterator<DataSet>> NormalizingIterator<I> {
+impl<I: Iterator> NormalizingIterator<I> {
     /// With a normaliser that has looked at what it has to.
     pub fn new(batches: I, normalizer: Normalizer) -> Self {
         NormalizingIterator { batches, normalizer }
     }
 }
 
-impl<I: DataIterator<DataSet>> Iterator for NormalizingIterator<I> {
-    type Item = Result<DataSet>;
+impl<T: Leased, I: Iterator<Item = Result<T>>> Iterator for NormalizingIterator<I> {
+    type Item = Result<T>;
 
     #[track_caller]
-    fn next(&mut self) -> Option<Result<DataSet>> {
+    fn next(&mut self) -> Option<Result<T>> {
         Some(called_here(self.batches.next()?.and_then(|batch| self.normalizer.transform(&batch))))
     }
 }
 
-impl<I: DataIterator<DataSet>> DataIterator<DataSet> for NormalizingIterator<I> {
+impl<T: Leased, I: DataIterator<T>> DataIterator<T> for NormalizingIterator<I> {
     fn reset(&mut self) -> Result<()> {
         self.batches.reset()
     }

@@ -9,6 +9,7 @@ use ndgc::{Device, Error, ResetPolicy, Result, SpillPolicy, Workspace, Workspace
 use super::super::place::{called_here, of_call};
 
 use super::data_set::{DataSet, MultiDataSet};
+use super::examples::Examples;
 use super::iterator::DataIterator;
 use super::lease::Held;
 
@@ -16,7 +17,7 @@ use super::lease::Held;
 const PREFETCH: usize = 8;
 
 /// A batch that can hold the part of a ring that its arrays lie in: [`DataSet`] and [`MultiDataSet`].
-pub trait Leased: Held + Clone + Send + 'static {}
+pub trait Leased: Held + Examples + Clone + Send + 'static {}
 
 impl Leased for DataSet {}
 impl Leased for MultiDataSet {}

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Error, Result};
 
-use super::super::data::DataIterator;
+use super::super::data::{DataIterator, Examples};
 use super::super::place::called_here;
-use super::engine::Examples;
 use super::network::Network;
 
 /// When to stop. After each pass over the data a score is taken, of which less is better; the network ends with the

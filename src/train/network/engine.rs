@@ -10,7 +10,6 @@ use std::sync::PoisonError;
 
 use ndgc::{DebugMode, Error, Result, Tensor, Var, Workspace, called_at, claim, no_grad};
 
-use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, Layer, ParamKind, Pass};
 use super::masks::Masks;
 use super::network::{Network, Node, Op, Source};
@@ -24,60 +23,6 @@ pub(super) type Scored = fn(&dyn Layer, &Tensor, &Tensor, Option<&Tensor>, &Pass
 
 /// The mean of them, which training follows.
 pub(super) const MEAN: Scored = |layer, x, labels, mask, pass| layer.score(x, labels, mask, pass);
-
-/// A batch, however many inputs and outputs it has.
-///
-/// Masks are as of a `DataSet`; a list without masks may be empty.
-pub trait Examples {
-    /// An array for each input.
-    fn features(&self) -> &[Tensor];
-    /// An array for each output.
-    fn labels(&self) -> &[Tensor];
-    /// A mask for each input, or an empty list.
-    fn features_masks(&self) -> &[Option<Tensor>];
-    /// A mask for each output, or an empty list.
-    fn labels_masks(&self) -> &[Option<Tensor>];
-    /// An id for each example, for evaluations, or None.
-    fn example_ids(&self) -> Option<&[u64]> {
-        None
-    }
-}
-
-impl Examples for DataSet {
-    fn features(&self) -> &[Tensor] {
-        std::slice::from_ref(&self.features)
-    }
-    fn labels(&self) -> &[Tensor] {
-        std::slice::from_ref(&self.labels)
-    }
-    fn features_masks(&self) -> &[Option<Tensor>] {
-        std::slice::from_ref(&self.features_mask)
-    }
-    fn labels_masks(&self) -> &[Option<Tensor>] {
-        std::slice::from_ref(&self.labels_mask)
-    }
-    fn example_ids(&self) -> Option<&[u64]> {
-        self.example_ids()
-    }
-}
-
-impl Examples for MultiDataSet {
-    fn features(&self) -> &[Tensor] {
-        &self.features
-    }
-    fn labels(&self) -> &[Tensor] {
-        &self.labels
-    }
-    fn features_masks(&self) -> &[Option<Tensor>] {
-        &self.features_masks
-    }
-    fn labels_masks(&self) -> &[Option<Tensor>] {
-        &self.labels_masks
-    }
-    fn example_ids(&self) -> Option<&[u64]> {
-        self.example_ids()
-    }
-}
 
 /// What a pass is about.
 #[derive(Clone, Copy)]

@@ -6,9 +6,9 @@ use std::sync::PoisonError;
 
 use ndgc::{D, Error, Result, Tensor, Var, Workspace};
 
-use super::super::data::{DataIterator, DataSet};
+use super::super::data::{DataIterator, DataSet, Examples};
 use super::super::place::called_here;
-use super::engine::{Examples, Labels, Run};
+use super::engine::{Labels, Run};
 use super::layer::InputType;
 use super::masks::Masks;
 use super::network::{Network, ParamInfo, TrainingListener};

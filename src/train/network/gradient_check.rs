@@ -2,8 +2,8 @@
 
 use ndgc::{DType, Error, Result, Tensor};
 
+use super::super::data::Examples;
 use super::super::place::called_here;
-use super::engine::Examples;
 use super::network::Network;
 
 /// What a check found.

@@ -5,11 +5,11 @@ use std::sync::PoisonError;
 
 use ndgc::{DType, Error, Result, Shape, Tensor, Workspace, no_grad};
 
-use super::super::data::DataIterator;
+use super::super::data::{DataIterator, Examples};
 use super::super::evaluation::{Evaluation, IEvaluation, RegressionEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
 use super::super::shared::same_bytes;
-use super::engine::{Examples, Labels, MEAN, Run, Scored};
+use super::engine::{Labels, MEAN, Run, Scored};
 use super::layer::Layer;
 use super::layers::beyond_probabilities;
 use super::masks::Masks;

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Result, gc};
 
-use super::super::data::{DataIterator, DataSet};
+use super::super::data::{DataIterator, DataSet, Examples};
 use super::super::evaluation::{Evaluation, IEvaluation};
-use super::engine::Examples;
 use super::network::{Network, TrainingListener};
 
 /// Prints lines on standard output. That may be closed, which is no reason to end a training.

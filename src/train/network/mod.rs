@@ -37,7 +37,6 @@ pub use checkpoint::CheckpointListener;
 pub use config::NetworkConfig;
 pub use early_stopping::{EarlyStopped, EarlyStopping, Termination};
 pub(super) use early_stopping::{Limits, Trainee};
-pub use engine::Examples;
 pub use gradient_check::{GradientCheck, gradient_check};
 pub use layer::{Backprop, InputType, Layer, LayerConfig, LayerSettings, Param, ParamKind, Pass, Start};
 pub use layers::{
