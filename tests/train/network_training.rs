@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 use ndgc::train::{
     Activation, AsyncDataSetIterator, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense,
     DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerConfig,
-    LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, Moments, MultiDataSet, Network, NetworkConfig,
-    OutputLayer, Schedule, ScheduleKind, ScheduleType, SimpleRnn, Termination, TrainingListener, Updater,
-    WorkspaceMode,
+    LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, ModuleLayer, Moments, MultiDataSet, Network,
+    NetworkConfig, NetworkMemoryReport, OutputLayer, Schedule, ScheduleKind, ScheduleType, SimpleRnn, Termination,
+    TrainingListener, Updater, WorkspaceMode,
 };
-use ndgc::{DType, Device, Error, Result, Tensor, Var};
+use ndgc::{DType, Device, Error, Result, Tensor, Var, nn};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
+use crate::common::assert_names_its_line;
 
 /// A folder that ends with the test.
 pub(super) struct Folder(pub(super) PathBuf);
@@ -291,6 +292,69 @@ fn memory_is_reported_by_layer() {
         for part in ["0 (Dense)", "1 (BatchNormalization)", "WS_ALL_LAYERS_PLANNED#", "device cpu"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    });
+}
+
+/// N14.
+#[test]
+fn memory_is_reported_before_there_is_a_network() {
+    both(|| {
+        let module = ModuleLayer::new("module", InputType::feed_forward(8), |vb| Ok(Box::new(nn::linear(6, 8, vb)?)));
+        let of = InputType::feed_forward(4);
+        let graph = NetworkConfig::builder().data_type(DType::F64).updater(Updater::nesterovs(0.1, 0.9));
+        let graph = graph.add_input("a", of).add_input("b", of).add_layer("hidden", Dense::new(6), &["a", "b"]);
+        let frozen = Dense::new(5).with(LayerSettings::new().updater(Updater::NoOp));
+        let graph = graph.add_layer("module", module, &["hidden"]).add_layer("frozen", frozen, &["module"]);
+        let graph = graph.add_layer("out", OutputLayer::new(3, Loss::Mcxent), &["frozen"]).set_outputs(&["out"]);
+        let alone = batches()[0].clone();
+        let wide = alone.map(|array| array.to_dtype(DType::F64)).unwrap();
+        let pair = MultiDataSet::new(vec![wide.features; 2], vec![wide.labels]).unwrap();
+        for (config, batch, bytes) in [
+            // Adam keeps two of each, and nothing of running means.
+            (config(), alone.into(), [4 * (30 + 24 + 21), 4 * 2 * (30 + 12 + 21), 4 * (6 + 6 + 6 + 3)]),
+            (graph, pair, [8 * (54 + 56 + 45 + 18), 8 * (54 + 56 + 18), 8 * (8 + 6 + 8 + 5 + 3)]),
+        ] {
+            let report = config.memory_report().unwrap();
+            assert_eq!(
+                [report.parameter_bytes(), report.updater_bytes(), report.activation_bytes(1)],
+                bytes,
+                "{report}"
+            );
+            assert_eq!(report.activation_bytes(100), 100 * bytes[2]);
+            assert_eq!(NetworkMemoryReport::from_json(&report.to_json()).unwrap(), report);
+            // It is what the network then has.
+            let mut net = config.build().unwrap();
+            net.fit_batch(&batch).unwrap();
+            let text = net.memory_report().unwrap();
+            assert!(text.starts_with(&report.to_string()), "{report}\n{text}");
+        }
+        // The common stream stays where it is.
+        let drawn = |asks: bool| {
+            Device::Cpu.set_seed(5).unwrap();
+            let module = ModuleLayer::new("m", of, |vb| Ok(Box::new(nn::linear(4, 4, vb)?)));
+            let config = NetworkConfig::builder().input_type(of).layer(module);
+            if asks {
+                config.memory_report().unwrap();
+            }
+            Tensor::rand(0f32, 1., 4, &Device::Cpu).unwrap().to_vec::<f32>().unwrap()
+        };
+        assert_eq!(drawn(true), drawn(false));
+    });
+}
+
+#[test]
+fn a_report_of_memory_says_what_cannot_be_and_has_no_end_of_sizes() {
+    both(|| {
+        let of = InputType::feed_forward(4);
+        let error = NetworkConfig::builder().input_type(of).layer(Lstm::new(3)).memory_report().unwrap_err();
+        assert!(error.to_string().contains("layer 0 (LSTM)"), "{error}");
+        assert_names_its_line(&error);
+        let large = NetworkConfig::builder().input_type(of).layer(Dense::new(1 << 62));
+        let large = large.layer(OutputLayer::new(1 << 40, Loss::Mse)).memory_report().unwrap();
+        assert_eq!((large.parameter_bytes(), large.activation_bytes(9)), (usize::MAX, usize::MAX));
+        let error = NetworkMemoryReport::from_json("{\"layers\":[{\"name\":1}]}").unwrap_err();
+        assert!(matches!(error, Error::File { .. }) && error.to_string().contains("`layers.0.name` is 1"), "{error}");
+        assert_names_its_line(&error);
     });
 }
 

@@ -30,7 +30,7 @@
 //! | N11 | scores within a user's workspace and in a part of the program without one | `scores_are_taken_anywhere`, `scores_of_examples_are_all_of_them_and_their_own` |
 //! | N12 | a graph with two inputs trains and is evaluated | `n12_a_graph_with_two_inputs_trains_and_is_evaluated`, `networks_with_two_inputs_are_trained_too` |
 //! | N13 | what is kept of the way forward changes no number; the mode decides that (`Separate` keeps nothing, the others do), and there is no second switch for it | `every_mode_gives_the_same_to_the_last_bit` |
-//! | N14 | bytes by layer as text; a report before there is a network, and as JSON, are not here | `memory_is_reported_by_layer` |
+//! | N14 | bytes by layer as text, also before there is a network, and as JSON; there is no YAML | `memory_is_reported_by_layer`, `memory_is_reported_before_there_is_a_network`, `a_report_of_memory_says_what_cannot_be_and_has_no_end_of_sizes` |
 //! | N15 | one report for each time that memory ends, and none unless it is asked for | `a_report_is_written_where_it_is_asked_for` |
 //! | N16 | the gradient checks of all layers run with a look at where each array lies | `layers_of_rows_have_their_gradients_in_each_mode`, `layers_of_images_have_their_gradients_in_each_mode`, `layers_of_series_have_their_gradients_in_each_mode`, `a_graph_has_its_gradients_in_each_mode` |
 //! | I1 | all batches, once each, for each number that may wait, in every epoch | `batches_made_ahead_come_in_order_in_every_epoch` |

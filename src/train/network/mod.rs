@@ -20,6 +20,7 @@ mod layers;
 mod listener;
 mod loss;
 mod masks;
+mod memory_report;
 #[allow(clippy::module_inception)] // it is what the folder is about
 mod network;
 mod params;
@@ -48,6 +49,7 @@ pub use listener::{
     EvaluativeListener, InvocationType, MemoryLine, MemoryListener, ProgressListener, ScoreListener, TimeListener,
 };
 pub use loss::Loss;
+pub use memory_report::{LayerMemoryReport, NetworkMemoryReport};
 pub use network::{Network, TrainingListener};
 pub use regularization::{GradientNormalization, Regularization};
 pub use schedule::{Schedule, ScheduleKind, ScheduleType};

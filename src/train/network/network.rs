@@ -220,24 +220,14 @@ impl Network {
     pub(super) fn assemble(config: NetworkConfig, given: Option<&HashMap<String, Tensor>>) -> Result<Self> {
         // A network outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
-        settings::check(&config)?;
-        if config.inputs.is_empty() {
-            return Err(wrong(
-                "input_type",
-                "none",
-                "what the first layer is given: .input_type(..) or .add_input(..)",
-            ));
-        }
-        let mut nodes: Vec<Node> = Vec::with_capacity(config.nodes.len());
         let mut random = Generator::new(config.seed);
-        for place in order(&config)? {
-            let node = node(&config, place, &nodes, &mut |param, name, init| match given {
+        let mut nodes = nodes_of(&config, &mut |param, name, init| {
+            let var = match given {
                 Some(given) => as_given(param, name, given, config.dtype),
                 None => param.var(init, config.dtype, &config.device, &mut random),
-            })?;
-            nodes.push(node);
-        }
-        each_name_once(&nodes)?;
+            };
+            var.map(Some)
+        })?;
         let find = |name: &String| nodes.iter().position(|node| node.name == *name);
         let missing = |name: &String| wrong("set_outputs", name, "the name of a layer or vertex");
         let outputs = config.outputs.iter().map(|name| find(name).ok_or_else(|| missing(name)));
@@ -380,8 +370,23 @@ fn order(config: &NetworkConfig) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// What makes the variable of a parameter, from its name and how weights begin.
-type Begin<'b> = dyn FnMut(&Param, &str, WeightInit) -> Result<Var> + 'b;
+/// What makes the variable of a parameter, from its name and how weights begin; none where nothing is to be computed.
+type Begin<'b> = dyn FnMut(&Param, &str, WeightInit) -> Result<Option<Var>> + 'b;
+
+/// The nodes of a configuration in the order of computation, with their parameters.
+pub(super) fn nodes_of(config: &NetworkConfig, begin: &mut Begin<'_>) -> Result<Vec<Node>> {
+    settings::check(config)?;
+    if config.inputs.is_empty() {
+        return Err(wrong("input_type", "none", "what the first layer is given: .input_type(..) or .add_input(..)"));
+    }
+    let mut nodes: Vec<Node> = Vec::with_capacity(config.nodes.len());
+    for place in order(config)? {
+        let node = node(config, place, &nodes, begin)?;
+        nodes.push(node);
+    }
+    each_name_once(&nodes)?;
+    Ok(nodes)
+}
 
 /// A parameter that begins as the array of its name.
 fn as_given(param: &Param, name: &str, given: &HashMap<String, Tensor>, dtype: DType) -> Result<Var> {
@@ -438,7 +443,10 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
         let value = format!("{} of shape {:?}", info.name, param.shape.dims());
         return Err(wrong("parameter", &value, "one with elements: a layer has inputs and outputs"));
     }
-    let vars = params.iter().map(|(info, param)| begin(param, &info.name, init)).collect::<Result<Vec<_>>>()?;
+    let mut vars = Vec::with_capacity(params.len());
+    for (info, param) in &params {
+        vars.extend(begin(param, &info.name, init)?);
+    }
     let trained = params.iter().any(|(_, param)| param.kind != ParamKind::State);
     let behind = inputs.iter().any(|&input| matches!(input, Source::Node(i) if before[i].wants_grad));
     Ok(Node {

@@ -286,36 +286,6 @@ impl Network {
         text
     }
 
-    /// Where its bytes are, for people: parameters, what updaters keep, and the workspaces of this thread, with those
-    /// of each layer. What DL4J writes when memory is exhausted; see [`ndgc::NdManager::report`] for arrays one by one.
-    ///
-    /// # Errors
-    /// As [`Tensor::storage_bytes`].
-    #[track_caller]
-    pub fn memory_report(&self) -> Result<String> {
-        let mut text = String::from("bytes of parameters and of what updaters keep, by layer:\n");
-        let (mut params, mut kept) = (0, 0);
-        for node in &self.nodes {
-            let [mut own, mut state] = [0, 0];
-            for (param, var) in node.params.iter().zip(&node.vars) {
-                own += var.storage_bytes()?;
-                state += param.state().iter().map(Tensor::storage_bytes).sum::<Result<usize>>()?;
-            }
-            let _ = writeln!(text, "{:<24} {own:>12} {state:>12}", format!("{} ({})", node.name, node.op.kind()));
-            (params, kept) = (params + own, kept + state);
-        }
-        let _ = writeln!(text, "{:<24} {params:>12} {kept:>12}", "all");
-        text += "workspaces of this thread (allocated / spilled / pinned):\n";
-        for space in self.workspaces() {
-            let _ = writeln!(text, "{}", space.stats());
-        }
-        let memory = self.config.device.memory();
-        let (active, peak, limit) = (memory.active, memory.peak, memory.limit);
-        let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-        let _ = writeln!(text, "device {}: {active} in use, {peak} at most, limit {limit}", self.config.device);
-        Ok(text)
-    }
-
     fn row(&self, i: usize) -> [String; 5] {
         let node = &self.nodes[i];
         let name = |source: &Source| match *source {
