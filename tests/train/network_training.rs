@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ndgc::train::{
     Activation, AsyncDataSetIterator, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense,
-    DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerConfig,
+    DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, Layer, LayerConfig,
     LayerSettings, ListDataIterator, ListDataSetIterator, Loss, Lstm, ModuleLayer, Moments, MultiDataSet, Network,
     NetworkConfig, NetworkMemoryReport, OutputLayer, Schedule, ScheduleKind, ScheduleType, SimpleRnn, Termination,
     TrainingListener, Updater, WorkspaceMode,
@@ -362,7 +362,6 @@ fn a_report_of_memory_says_what_cannot_be_and_has_no_end_of_sizes() {
 fn frozen_layers_stay_and_state_is_saved_by_name() {
     both(|| {
         let config = NetworkConfig::builder().input_type(InputType::feed_forward(4));
-        use ndgc::train::Layer;
         let frozen = Dense::new(5).with(LayerSettings::new().updater(Updater::NoOp));
         let mut net = config.layer(frozen).layer(OutputLayer::new(3, Loss::Mcxent)).build().unwrap();
         let values = |net: &Network, name: &str| net.param(name).unwrap().to_vec::<f32>().unwrap();
