@@ -1,15 +1,21 @@
 //! What a forked child has of its parent's is given up without a lock: another thread may have had it when the child
 //! was forked, and has it for ever there.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use ndgc::{DType, Device, Error, SimConfig, Tensor, Workspace, WorkspaceConfig, gc, memory};
+use ndgc::train::{
+    ArrayDataSetIterator, Communicator, DataSet, EarlyStopping, InputType, Loss, NetworkConfig, OutputLayer,
+    ParallelWrapper,
+};
+use ndgc::{DType, Device, Error, Result, SimConfig, Tensor, Workspace, WorkspaceConfig, gc, memory};
 
 use super::{succeeds, unix::in_child};
 
 const PART: &str = "locked";
 const DEVICES: &str = "devices";
+const TRAINING: &str = "training";
 /// As many as meet each lock in somebody's hands.
 const CHILDREN: usize = 60;
 /// Who takes so many seconds waits for something that does not come.
@@ -25,11 +31,17 @@ fn a_forked_child_waits_for_no_lock_of_devices() {
     succeeds(DEVICES, &[]);
 }
 
+#[test]
+fn a_forked_child_tells_the_ranks_beside_its_parent_nothing() {
+    succeeds(TRAINING, &[]);
+}
+
 /// What the tests above run in a process of their own.
 pub(super) fn play(part: &str) -> bool {
     match part {
         PART => fork_while_locks_are_held(),
         DEVICES => fork_while_devices_are_asked(),
+        TRAINING => fork_beside_a_training(),
         _ => return false,
     }
     true
@@ -119,5 +131,48 @@ fn fork_while_devices_are_asked() {
             });
         }
         done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A rank that is alone, and counts how often the others are told to go no further.
+struct Told(Arc<AtomicUsize>);
+
+impl Communicator for Told {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn all_reduce(&mut self, _arrays: &[Tensor], _scale: f64) -> Result<()> {
+        Ok(())
+    }
+
+    fn abort(&mut self, _why: &str) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the parent's communicator is joined to is the parent's: a library of its own, and connections.
+fn fork_beside_a_training() {
+    end_in_time();
+    let told = Arc::new(AtomicUsize::new(0));
+    let config = NetworkConfig::builder().input_type(InputType::feed_forward(2));
+    let net = config.layer(OutputLayer::new(1, Loss::Mse)).build().unwrap();
+    let x = Tensor::ones((4, 2), DType::F32, &Device::Cpu).unwrap();
+    let all = DataSet::new(x.clone(), x.narrow(1, 0, 1).unwrap()).unwrap();
+    let mut batches = ArrayDataSetIterator::new(all, 2).unwrap();
+    let wrapper = ParallelWrapper::builder(net).communicator(Box::new(Told(Arc::clone(&told))));
+    let mut wrapper = wrapper.build().unwrap();
+    let stopping = EarlyStopping::max_epochs(1);
+    stopping.fit(&mut wrapper, &mut batches, |_| Ok(1.)).unwrap();
+    in_child(|| {
+        end_in_time();
+        let ended = stopping.fit(&mut wrapper, &mut batches, |_| Ok(1.));
+        assert!(matches!(ended, Err(Error::Forked { .. })), "{ended:?}");
+        assert!(matches!(wrapper.fit(&mut batches), Err(Error::Forked { .. })));
+        assert_eq!(told.load(Ordering::Relaxed), 0);
     });
 }

@@ -387,9 +387,6 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         mut batches: I,
         limits: Option<Limits>,
     ) -> Result<Option<Termination>> {
-        if self.process != process::id() {
-            return Err(Error::forked("fit"));
-        }
         let breaker = self.told(|all| batches.reset().and_then(|()| all.begin(limits)))?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches)));
         if fed.is_err() {
@@ -424,8 +421,11 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     }
 
     /// Runs what no worker does, which have no communicator then. Where it fails, the processes beside this one are
-    /// told: they may wait for a step that does not come.
+    /// told: they may wait for a step that does not come. A forked child is none of them, and does nothing.
     pub(super) fn told<R>(&mut self, f: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if self.process != process::id() {
+            return Err(Error::forked("fit"));
+        }
         let done = catch_unwind(AssertUnwindSafe(|| f(self)));
         if !matches!(done, Ok(Ok(_)))
             && let Some(group) = &mut self.communicator
