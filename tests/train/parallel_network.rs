@@ -409,6 +409,34 @@ fn ranks_stop_together() {
     });
 }
 
+/// A copy of the network runs the program's code: rank 0 panics in it.
+#[test]
+fn a_rank_that_panics_before_the_first_pass_is_named_by_the_others() {
+    both(|| {
+        let group = ThreadCommunicator::group(2).unwrap().into_iter().enumerate();
+        let ranks = group.map(|(rank, own)| {
+            thread::spawn(move || {
+                let is_made = Mutex::new(false);
+                let module = ModuleLayer::new("module", InputType::feed_forward(2), move |vb| {
+                    let is_copy = std::mem::replace(&mut *is_made.lock().unwrap(), true);
+                    assert!(!is_copy || rank == 1, "no copy");
+                    Ok(Box::new(nn::linear(4, 2, vb)?))
+                });
+                let config = NetworkConfig::builder().input_type(InputType::feed_forward(4)).layer(module);
+                let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+                let mut wrapper = ParallelWrapper::builder(net).communicator(Box::new(own)).build().unwrap();
+                EarlyStopping::max_epochs(2).fit(&mut wrapper, batches(24, 4), |_| Ok(1.))
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let mut found = ranks.into_iter().map(thread::JoinHandle::join);
+        assert!(found.next().unwrap().is_err());
+        let error = found.next().unwrap().unwrap().unwrap_err().to_string();
+        // Not that its thread ended: it may live, and keep its wrapper.
+        assert!(error.contains("rank 1 cannot go on: rank 0 failed: the training was broken off"), "{error}");
+    });
+}
+
 #[test]
 fn networks_with_two_inputs_are_trained_too() {
     both(|| {

@@ -179,18 +179,17 @@ impl EarlyStopping {
             let (op, argument) = ("EarlyStopping", "min_improvement");
             return called_here(Err(Error::argument(op, argument, self.min_improvement, "finite")));
         }
-        let best = trainee.network().replica();
-        called_here(trainee.guarded(|trainee| self.run(trainee, best?, &mut batches, &mut score)))
+        called_here(trainee.guarded(|trainee| self.run(trainee, &mut batches, &mut score)))
     }
 
     /// The training, and the best network given back.
     fn run<B, T: Trainee<B>, I: DataIterator<B>>(
         &self,
         trainee: &mut T,
-        mut best: Network,
         batches: &mut I,
         score: &mut dyn FnMut(&Network) -> Result<f64>,
     ) -> Result<EarlyStopped> {
+        let mut best = trainee.network().replica()?;
         let mut ended = EarlyStopped {
             reason: Termination::MaxEpochs,
             best_epoch: 0,
