@@ -287,6 +287,7 @@ impl Workspace {
     pub fn budget_use(&self) -> Option<BudgetUse> {
         self.arena.budget_use()
     }
+
     /// Whether so many bytes more than it has would be within its budget, and those that it is [charged
     /// to](Workspace::charge_to), now, and its cycle may make another array. What its block has free is not asked, nor
     /// what the program's caches would give; of what others reserved it takes nothing. Dead arrays are closed first,

@@ -402,6 +402,37 @@ fn cycles_that_had_more_arrays_than_the_soft_limit_are_counted() {
     });
 }
 
+#[test]
+fn a_workspace_above_a_soft_limit_on_bytes_asks_nobody_for_arrays() {
+    alone(|| {
+        for (of_server, of_workspace) in [(1, u64::MAX), (u64::MAX, 0)] {
+            let server = NdManager::new_base_manager(&Device::Cpu).unwrap();
+            server.set_budget(Budget::new().soft_bytes(10_000).soft_arrays(of_server)).unwrap();
+            let _weights = server.zeros(100, DType::U8).unwrap();
+            let held = Arc::new(Mutex::new(Some(server.zeros(8000, DType::U8).unwrap())));
+            let asked = Arc::new(Mutex::new(0));
+            let (own, noted) = (Arc::clone(&held), Arc::clone(&asked));
+            let _first = memory::on_pressure("first", 0, move |_| {
+                if let Some(array) = own.lock().unwrap().take() {
+                    array.close();
+                }
+            });
+            let _second = memory::on_pressure("second", 1, move |_| *noted.lock().unwrap() += 1);
+            let workspace = made("BYTES", strict().initial_size(1024));
+            workspace.set_budget(Budget::new().soft_arrays(of_workspace)).unwrap();
+            workspace.charge_to(&server).unwrap();
+            let cycle = workspace.activate().unwrap();
+            let _block = bytes(1024).unwrap();
+            assert!(held.lock().unwrap().is_some());
+            let _beside = bytes(2000).unwrap();
+            assert!(held.lock().unwrap().is_none());
+            assert_eq!(*asked.lock().unwrap(), 0, "the bytes are below their limit again");
+            cycle.leave();
+            workspace.destroy().unwrap();
+        }
+    });
+}
+
 /// A number of a cheap sequence.
 fn draw(state: &mut u64, below: u64) -> u64 {
     *state ^= *state << 13;

@@ -204,7 +204,7 @@ fn make_block(
 /// The block of a workspace grew beyond its soft budget.
 #[cold]
 fn relieve(context: &ThreadContext, arena: &Arena) {
-    pressure::relieve(context, &arena.memory, arena.plan(|plan| plan.size()), (arena.budget_number(), 1));
+    pressure::relieve(context, &arena.memory, arena.plan(|plan| plan.size()), (arena.budget_number(), 0));
 }
 
 /// The configuration of default workspaces, if one was set.

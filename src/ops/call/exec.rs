@@ -310,11 +310,11 @@ fn storage_for(
             storage
         }
     };
-    // A workspace pays for its own.
-    for payer in [if above_soft { payer } else { 0 }, context.workspaces.above_soft.take()] {
+    // A workspace pays for its own, and nobody counts its arrays with those of managers.
+    for (payer, more) in [(if above_soft { payer } else { 0 }, 1), (context.workspaces.above_soft.take(), 0)] {
         if payer != 0 {
             let cycle = context.workspaces.cycle_of(device);
-            pressure::relieve(context, device, bytes, (payer, 1));
+            pressure::relieve(context, device, bytes, (payer, more));
             goes_on(op, cycle)?;
         }
     }
