@@ -209,7 +209,20 @@ fn a_normaliser_leaves_inputs_alone_that_it_is_not_for_and_refuses_those_that_ar
             (both_inputs.transform(&fewer).map(drop), "1 inputs, and it looked at 2"),
             (both_inputs.revert_features(&all.features[0]).map(drop), "it looked at 2 inputs; say of which"),
             (both_inputs.revert_labels_of(2, &all.labels[0]).map(drop), "there is no output 2"),
+            (both_inputs.revert_labels(&all.labels[0]).map(drop), "say of which, as by revert_labels_of()"),
         ]);
+        // The only input is the first.
+        for one in [Normalizer::image(0., 1., 255.), Normalizer::standardize()] {
+            let (one, why) = (one.only_inputs([1]), "there is no input 1; there are 1");
+            wrong.push((one.transform_features(&all.features[1]).map(drop), why));
+            wrong.push((one.revert_features(&all.features[1]).map(drop), why));
+        }
+        // A batch without outputs has none to look at, be it the first or a later one.
+        let bare = MultiDataSet::new(all.features.clone(), Vec::new()).unwrap();
+        for batches in [[&bare, &all], [&all, &bare]] {
+            let mut one = Normalizer::standardize().with_labels();
+            wrong.push((one.fit(&mut list(&batches)), "there was no number of a column"));
+        }
         for (refused, why) in wrong {
             let error = refused.unwrap_err();
             assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains(why), "{error}");

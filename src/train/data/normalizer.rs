@@ -278,7 +278,7 @@ impl Normalizer {
     /// Features, normalised: those of the only input.
     ///
     /// # Errors
-    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at several inputs.
+    /// As [`Normalizer::transform`]; [`Error::Invalid`] if it looked at several inputs, or is for another one alone.
     #[track_caller]
     pub fn transform_features(&self, features: &Tensor) -> Result<Tensor> {
         called_here(self.change_only(INPUT, features, false))
@@ -376,8 +376,12 @@ impl Normalizer {
     fn change_only(&self, side: Side, array: &Tensor, back: bool) -> Result<Tensor> {
         let known = self.known(side).len();
         if known > 1 && !self.leaves(side) {
-            let why = format!("it looked at {known} {side}s; say of which, as by revert_features_of()");
+            let by = if side == INPUT { "revert_features_of" } else { "revert_labels_of" };
+            let why = format!("it looked at {known} {side}s; say of which, as by {by}()");
             return Err(Error::invalid("Normalizer", why));
+        }
+        if side == INPUT {
+            self.check_inputs(1)?;
         }
         self.change_one(side, 0, array, back)
     }
@@ -549,6 +553,9 @@ fn look_at_each(
     (arrays, masks): (&[Tensor], &[Option<Tensor>]),
     wanted: &dyn Fn(usize) -> bool,
 ) -> Result<()> {
+    if arrays.is_empty() {
+        return Err(no_number());
+    }
     if known.is_empty() {
         known.resize(arrays.len(), Vec::new());
     }
