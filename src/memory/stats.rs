@@ -167,10 +167,10 @@ impl fmt::Display for Stats {
 ///
 /// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones; the others are sums. So
 /// `bytes.peak_dead` is the most that anybody found who looked: a call of this, a request that the device refused and
-/// whose error is no estimate ([`OutOfMemory::one_of`](crate::OutOfMemory::one_of)), and what such a request, or
-/// [`memory::trim`](crate::memory::trim), took back of dead arrays at once. What came and went between is not in it; no
-/// [`scope`] begins it anew. Those of `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process,
-/// whatever the device.
+/// whose error is no estimate ([`OutOfMemory::one_of`](crate::OutOfMemory::one_of)), and what a request that found no
+/// room, also in a budget, or [`memory::trim`](crate::memory::trim), took back of dead arrays at once, with what other
+/// threads freed meanwhile. What came and went between is not in it; no [`scope`] begins it anew. Those of `arrays`,
+/// `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the device.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
