@@ -264,5 +264,12 @@ fn a_checkpoint_carries_a_normaliser_of_several_inputs() {
             damaged[field] = wrong;
             assert!(Normalizer::from_json(&damaged.to_string()).is_err(), "{damaged}");
         }
+        // That of images looks at nothing, and has its factor from the start.
+        let image: Value = serde_json::from_str(&Normalizer::image(0., 1., 255.).to_json()).unwrap();
+        for features in [json!([]), json!([null]), json!([{ "scale": [], "shift": [] }])] {
+            let mut damaged = image.clone();
+            damaged["features"] = features;
+            assert!(Normalizer::from_json(&damaged.to_string()).is_err(), "{damaged}");
+        }
     });
 }

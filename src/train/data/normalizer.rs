@@ -473,7 +473,7 @@ impl Normalizer {
                 return Some(None);
             }
             let (scale, shift) = (exact(value.get("scale")?)?, exact(value.get("shift")?)?);
-            (scale.len() == shift.len()).then_some(Some(Affine { scale, shift }))
+            (!scale.is_empty() && scale.len() == shift.len()).then_some(Some(Affine { scale, shift }))
         };
         let each = |value: &Value| -> Option<Vec<Option<Affine>>> { value.as_array()?.iter().map(affine).collect() };
         let index = |value: &Value| usize::try_from(value.as_u64()?).ok();
@@ -487,13 +487,11 @@ impl Normalizer {
             ("image", []) => NormalizerKind::Image,
             _ => return None,
         };
-        Some(Normalizer {
-            kind,
-            with_labels: value.get("with_labels")?.as_bool()?,
-            inputs,
-            features: each(value.get("features")?)?,
-            labels: each(value.get("labels")?)?,
-        })
+        let (features, labels) = (each(value.get("features")?)?, each(value.get("labels")?)?);
+        if kind == NormalizerKind::Image && !matches!(features[..], [Some(_)]) {
+            return None;
+        }
+        Some(Normalizer { kind, with_labels: value.get("with_labels")?.as_bool()?, inputs, features, labels })
     }
 }
 
