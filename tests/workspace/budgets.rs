@@ -407,7 +407,8 @@ fn a_workspace_above_a_soft_limit_on_bytes_asks_nobody_for_arrays() {
     alone(|| {
         for (of_server, of_workspace) in [(1, u64::MAX), (u64::MAX, 0)] {
             let server = NdManager::new_base_manager(&Device::Cpu).unwrap();
-            server.set_budget(Budget::new().soft_bytes(10_000).soft_arrays(of_server)).unwrap();
+            // 64 KiB are taken at a time for what the block has no room for.
+            server.set_budget(Budget::new().soft_bytes(70_000).soft_arrays(of_server)).unwrap();
             let _weights = server.zeros(100, DType::U8).unwrap();
             let held = Arc::new(Mutex::new(Some(server.zeros(8000, DType::U8).unwrap())));
             let asked = Arc::new(Mutex::new(0));
