@@ -251,7 +251,7 @@ impl NdManager {
             drop(tree);
             return Err(parent.closed_error(call));
         }
-        let full = || Error::argument(call, "managers", "2^28", "fewer");
+        let full = || Error::argument(call, "number of managers", "2^28", "less; close some first");
         // Relaxed: under the lock of the tree.
         let (mut made, serial) = (None, MADE.fetch_add(1, Ordering::Relaxed));
         // The lock of the tree keeps it from ending.

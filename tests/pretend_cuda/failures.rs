@@ -3,7 +3,9 @@
 use ndgc::{
     DType, Device, Error, Result, Tensor,
     bench::{CudaConfig, cuda_device},
-    gc, memory, probe_cuda,
+    gc, memory,
+    nn::StepRule,
+    probe_cuda,
 };
 
 use crate::common::text_of;
@@ -149,6 +151,82 @@ fn what_the_driver_answers_is_said_in_words() {
             let wanted = format!("cuda is not available: cuInit answered error {code}: {meaning}");
             assert_eq!(text_of(&error), wanted);
         }
+    });
+}
+
+#[test]
+fn what_the_library_for_products_answers_is_said_in_words() {
+    let cases = [
+        (1, "no memory for the library; free some arrays first"),
+        (3, "no memory for the library; free some arrays first"),
+        (7, "invalid value"),
+        (8, "the device is too old for the library"),
+        (13, "the product could not be started"),
+        (14, "see cublasStatus_t in the library's documentation"),
+    ];
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let a = Tensor::full(1f32, (8, 8), &device).unwrap();
+        for (code, meaning) in cases {
+            // What waits for reuse would make room for the library.
+            gc::collect();
+            device.clear_cache();
+            pretend.fail(Some("cublasCreate_v2"), 1, code);
+            let error = a.matmul(&a).unwrap_err();
+            pretend.fail_off();
+            assert_eq!(text_of(&error), format!("cuda:0: cublasCreate_v2 failed: error {code}: {meaning}"));
+        }
+        assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [8.; 64]);
+    });
+}
+
+#[test]
+fn what_has_to_be_made_before_a_section_says_so() {
+    pretending(|_, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let a = Tensor::full(1f32, (8, 8), &device).unwrap();
+        // More than the memory that kernels have from the start.
+        let rows = 300_000;
+        let logits = Tensor::zeros((rows, 2), DType::F32, &device).unwrap();
+        let labels = Tensor::zeros(rows, DType::U32, &device).unwrap();
+        drop(Tensor::zeros((rows, 2), DType::F32, &device).unwrap());
+        gc::collect();
+        let refused = |section: &dyn Fn() -> Result<Tensor>, what: &str| {
+            let error = device.capture(section).map(drop).unwrap_err();
+            let (text, site) = (text_of(&error), error.site().expect("a line of these tests"));
+            let instead = "run the section once before capturing it, and again if that run made things that stay";
+            assert_eq!(text, format!("cuda:0: at {site}: {what} cannot be part of a captured section; {instead}"));
+        };
+        let exp = || a.exp();
+        refused(&exp, "the first use of the kernel unary of f32");
+        refused(&|| a.matmul(&a), "the first matrix product of a stream");
+        refused(&|| logits.cross_entropy(&labels), "scratch memory of a kernel");
+        drop(exp().unwrap());
+        gc::collect();
+        let (graph, made) = device.capture(exp).unwrap();
+        graph.replay().unwrap();
+        assert!(made.to_vec::<f32>().unwrap().iter().all(|e| (e - 1f32.exp()).abs() < 1e-5));
+    });
+}
+
+#[test]
+fn there_are_so_many_graphs_at_once_and_no_more() {
+    pretending(|_, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let (x, grad) = (Tensor::full(1f32, 4, &device).unwrap(), Tensor::full(1f32, 4, &device).unwrap());
+        let rule = StepRule::AmsGrad { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+        let kept: Vec<Tensor> = (0..rule.kept()).map(|_| x.zeros_like().unwrap()).collect();
+        let step = || x.optimizer_step_(&grad, &kept, rule, 0.1, 1);
+        step().unwrap();
+        // A step counts replays, each graph's in a word of the device.
+        let capture = || device.capture(step).map(|(graph, ())| graph);
+        let mut graphs: Vec<_> = (0..1024).map(|_| capture().unwrap()).collect();
+        let error = capture().map(drop).unwrap_err();
+        let site = error.site().expect("a line of these tests");
+        let wanted = format!("cuda:0: at {site}: there are 1024 graphs, and can be no more; drop some");
+        assert_eq!(text_of(&error), wanted);
+        graphs.pop();
+        graphs.push(capture().unwrap());
     });
 }
 

@@ -6,7 +6,10 @@ use std::process::{Command, Output};
 
 use ndgc::{DType, Device, OutOfMemoryClass, Tensor, memory, probe_cuda};
 
-use crate::common::cuda::{Pretend, device};
+use crate::common::{
+    cuda::{Pretend, device},
+    text_of,
+};
 
 /// Set in processes that a test started to run itself again.
 const CHILD: &str = "NDGC_TEST_CHILD";
@@ -64,8 +67,9 @@ impl Drop for Folder {
 #[test]
 fn without_a_driver_the_error_says_what_was_looked_for() {
     if is_child() {
-        let error = Device::cuda(0).unwrap_err().to_string();
-        assert!(error.contains("libcuda.so") && error.contains("cuda is not available"), "{error}");
+        let told = "cuda is not available: no library for cuda was found (libcuda.so, libcuda.so.1, in the loader's \
+                    folders; NVIDIA's driver has it)";
+        assert_eq!(text_of(&Device::cuda(0).unwrap_err()), told);
         assert_eq!(Device::best(), Device::Cpu);
         assert_eq!(Device::best(), Device::Cpu);
         assert!(Device::from_env().is_err(), "an explicit wish is not replaced");
@@ -106,13 +110,58 @@ fn without_the_compiler_the_first_kernel_is_an_error() {
         // Bytes alone need no kernel.
         let zeros = Tensor::zeros(10, DType::F32, &device).unwrap();
         assert_eq!(zeros.to_vec::<f32>().unwrap(), [0.; 10]);
-        let error = zeros.exp().unwrap_err().to_string();
-        assert!(error.contains("libnvrtc.so") && error.contains("looked in"), "{error}");
+        let folders = "the loader's folders, /no-toolkit/lib64, /no-toolkit/targets/x86_64-linux/lib, /none/lib64, \
+                       /none/targets/x86_64-linux/lib, /usr/local/cuda/lib64, \
+                       /usr/local/cuda/targets/x86_64-linux/lib";
+        let told = format!(
+            "the CUDA kernel compiler is not available: no library for nvrtc was found (libnvrtc.so, libnvrtc.so.13, \
+             libnvrtc.so.12; looked in {folders}; CUDA_HOME names the folder of another toolkit)"
+        );
+        assert_eq!(text_of(&zeros.exp().unwrap_err()), told);
         return;
     }
     let Some(folder) = Folder::new("no-compiler", &["libcuda.so.1", "kernels"]) else { return };
     let test = "pretend_cuda::missing::without_the_compiler_the_first_kernel_is_an_error";
-    passed(&run(test, &folder.0, &[("NDGC_CACHE_DIR", "off")]));
+    let toolkits = [("CUDA_HOME", "/no-toolkit"), ("CUDA_PATH", "/none"), ("NDGC_CACHE_DIR", "off")];
+    passed(&run(test, &folder.0, &toolkits));
+}
+
+#[test]
+fn code_that_cannot_be_made_or_loaded_is_told_with_its_file() {
+    if is_child() {
+        let (device, pretend) = (Device::cuda(0).unwrap(), Pretend::get().unwrap());
+        let a = Tensor::zeros(10, DType::F32, &device).unwrap();
+        let refused = |call: &str, code: u32| {
+            pretend.fail(Some(call), 1, code);
+            let error = a.exp().unwrap_err();
+            pretend.fail_off();
+            text_of(&error)
+        };
+        let of_compiler = [
+            (1, "out of memory"),
+            (5, "an option that this version does not know"),
+            (6, "the source does not compile"),
+            (7, "no libnvrtc-builtins of its version beside it"),
+            (11, "an internal error"),
+            (12, "see nvrtcResult in the library's documentation"),
+        ];
+        for call in ["nvrtcGetNumSupportedArchs", "nvrtcCreateProgram", "nvrtcCompileProgram"] {
+            for (code, meaning) in of_compiler {
+                let told = format!("nvrtc: {call} failed: error {code} for elementwise.cu: {meaning}");
+                assert_eq!(refused(call, code), told);
+            }
+        }
+        let of_driver = [(200, "a kernel does not fit the device"), (218, "a kernel was compiled for another driver")];
+        for (code, meaning) in of_driver {
+            let told = format!("cuda:0: cuModuleLoadData failed: error {code}: {meaning}");
+            assert_eq!(refused("cuModuleLoadData", code), told);
+        }
+        assert_eq!(a.exp().unwrap().to_vec::<f32>().unwrap(), [1.; 10]);
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    let test = "pretend_cuda::missing::code_that_cannot_be_made_or_loaded_is_told_with_its_file";
+    passed(&run(test, &folder, &[("NDGC_CACHE_DIR", "off")]));
 }
 
 #[test]
@@ -147,7 +196,7 @@ fn a_crash_report_names_the_libraries_that_are_open_and_opens_none() {
         assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [4.; 16]);
         assert_eq!(told().as_deref(), Some("cuda: driver 13.0, NVRTC 13.0, cuBLAS 13.0.0"));
         pretend.fail(Some("nvrtcVersion"), 1, 7);
-        let unknown = "NVRTC unknown: nvrtcVersion answered error 11";
+        let unknown = "NVRTC unknown: nvrtcVersion answered error 7";
         assert_eq!(told().unwrap(), format!("cuda: driver 13.0, {unknown}, cuBLAS 13.0.0"));
         return;
     }

@@ -10,6 +10,7 @@ use ndgc::train::{
 };
 use ndgc::{Cuda, DType, Device, Error, Generator, NcclId, Result, Tensor, bf16, f16, gc, probe_nccl};
 
+use crate::common::text_of;
 use crate::pretend_cuda::{missing, on_cuda, pretending};
 
 /// What each of two ranks returns, each on a thread and a device of its own.
@@ -87,8 +88,8 @@ fn what_a_rank_does_not_take_is_an_error_that_says_so() {
     pretending(|_, device, cuda| {
         let id = NcclId::new().unwrap();
         for (number, ranks) in [(2, 2), (0, 0)] {
-            let said = text(cuda.join(&id, number, ranks));
-            assert!(said.contains("a rank below their number"), "{said}");
+            let told = format!("Cuda::join: number is {number} of {ranks}; it must be a rank below their number");
+            assert_eq!(text_of(&cuda.join(&id, number, ranks).unwrap_err()), told);
         }
         let mut rank = cuda.join(&id, 0, 1).unwrap();
         let own = counting(6, DType::F32, device);
@@ -106,7 +107,35 @@ fn what_a_rank_does_not_take_is_an_error_that_says_so() {
         assert!(matches!(captured, Err(Error::Capture { .. })), "{}", text(captured));
         rank.all_reduce(&own).unwrap();
         rank.abort();
-        assert!(text(rank.all_reduce(&own)).contains("left its group"));
+        let gone = rank.all_reduce(&own).unwrap_err();
+        assert_eq!(text_of(&gone), "all_reduce: this rank left its group; join one anew");
+        assert_eq!(own.to_vec::<f32>().unwrap(), [0., 1., 2., 3., 4., 5.]);
+    });
+}
+
+#[test]
+fn what_the_library_answers_is_said_in_words() {
+    let cases = [
+        (1, "a call of the driver failed (NCCL_DEBUG=WARN says which)"),
+        (2, "a call of the system failed (NCCL_DEBUG=WARN says which)"),
+        (3, "see ncclResult_t in the library's documentation"),
+        (4, "an argument of a wrong value"),
+        (5, "not so: one device for several ranks, or other calls on other ranks"),
+        (6, "another rank, or the way to it, failed"),
+    ];
+    pretending(|pretend, device, cuda| {
+        let rank = cuda.join(&NcclId::new().unwrap(), 0, 1).unwrap();
+        let own = counting(6, DType::F32, device);
+        for (code, meaning) in cases {
+            pretend.fail(Some("ncclGetVersion"), 1, code);
+            let error = probe_nccl().unwrap_err();
+            pretend.fail(Some("ncclAllReduce"), 1, code);
+            let of_sum = rank.all_reduce(&own).unwrap_err();
+            pretend.fail_off();
+            assert_eq!(text_of(&error), format!("nccl: ncclGetVersion failed: error {code}: {meaning}"));
+            assert_eq!(text_of(&of_sum), format!("cuda:0: ncclAllReduce failed: error {code}: {meaning}"));
+        }
+        rank.all_reduce(&own).unwrap();
         assert_eq!(own.to_vec::<f32>().unwrap(), [0., 1., 2., 3., 4., 5.]);
     });
 }
@@ -241,8 +270,11 @@ fn without_the_library_the_error_says_what_was_looked_for() {
     if missing::is_child() {
         let device = Device::cuda(0).unwrap();
         let group = ThreadCommunicator::group(1).unwrap().remove(0);
-        for said in [text(probe_nccl()), text(NcclId::new()), text(NcclCommunicator::new(Box::new(group), &device))] {
-            assert!(said.contains("nccl is not available") && said.contains("libnccl.so.2"), "{said}");
+        let errors = [probe_nccl().err(), NcclId::new().err(), NcclCommunicator::new(Box::new(group), &device).err()];
+        for error in errors {
+            let told = "nccl is not available: no library for nccl was found (libnccl.so.2, libnccl.so, in the \
+                        loader's folders)";
+            assert_eq!(text_of(&error.unwrap()), told);
         }
         return;
     }

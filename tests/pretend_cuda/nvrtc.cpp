@@ -175,8 +175,9 @@ Result copy_of(void* program, std::string Program::* text, size_t end, char* out
 }
 }  // namespace
 
+// A call that is made to fail answers with the code that was asked for, if it is one of this library's.
 #define ENTER(name) \
-    if (pretend_enter(name, 0)) return INTERNAL_ERROR
+    if (const int code = pretend_enter(name, 0)) return code <= 12 ? code : static_cast<int>(INTERNAL_ERROR)
 
 API int nvrtcVersion(int* major, int* minor) {
     ENTER("nvrtcVersion");

@@ -364,12 +364,14 @@ fn r15_a_full_disk_is_a_typed_error_and_the_workspace_goes_on() {
             let before = cycle.stats();
             // More than it could ever have: so it refuses before it gives anything.
             let refused = Tensor::zeros(3 * bytes as usize, DType::U8, &Device::Cpu);
-            match &refused {
-                Err(Error::File { path: Some(path), why, .. }) => {
-                    assert!(*path == named.0 && why.contains("no room") && why.contains("another disk"), "{why}");
-                }
-                other => panic!("a full disk, not {other:?}"),
-            }
+            let told = format!(
+                "{}: there is no room for bytes {} to {}: No space left on device (os error 28); make room there, ask \
+                 for less, or use another disk",
+                named.0.display(),
+                room(&named.0),
+                el(100) + 3 * bytes
+            );
+            assert_eq!(text_of(&refused.unwrap_err()), told);
             assert_eq!(cycle.stats(), before, "a refused request leaves nothing");
             let second = filled(2., 100);
             assert_filled(&first, 1.);
@@ -401,8 +403,9 @@ fn the_file_cannot_grow(file: &Path) {
         assert_eq!((stats.size, stats.externals, stats.cycles), (MIB, 1, number - 1));
     }
     let config = mapped(2 * MIB).build().unwrap();
-    let refused = Workspace::enter("TOO_LARGE", &config);
-    assert!(matches!(&refused, Err(Error::File { why, .. }) if why.contains("ask for less")), "{refused:?}");
+    let told = "cannot be mapped with 2097152 bytes: File too large (os error 27); ask for less";
+    let refused = Workspace::enter("TOO_LARGE", &config).unwrap_err();
+    assert_eq!(text_of(&refused), format!("{}: {told}", std::env::temp_dir().display()));
     assert!(Workspace::find("TOO_LARGE").is_none());
 }
 

@@ -137,20 +137,26 @@ fn options(api: Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)
 pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
     let missing = |found| {
         let names = "libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12";
-        let found = format!("{found} ({names}; looked in {})", libraries::searched());
+        let searched = libraries::searched();
+        let found = format!("{found} ({names}; looked in {searched}; CUDA_HOME names the folder of another toolkit)");
         Error::device_unavailable("the CUDA kernel compiler", found)
     };
     let api = compiler().map_err(missing)?;
     let failed = |call, message: String| Error::device("nvrtc", call, message);
     let text = |text: &str| CString::new(text).map_err(|_| failed("nvrtcCreateProgram", "a zero in the source".into()));
     let (source, name) = (text(unit.source)?, text(unit.name)?);
-    let fault = |failure: Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));
-    let (options, exact) = options(api, unit, arch).map_err(fault)?;
+    let fault = |failure: Failure, log: &str| {
+        let lead = if log.is_empty() { "" } else { "; the compiler said:\n" };
+        let (code, meaning) = (failure.code, failure.meaning());
+        failed(failure.call, format!("error {code} for {}: {meaning}{lead}{}", unit.name, log.trim_end()))
+    };
+    let (options, exact) = options(api, unit, arch).map_err(|failure| fault(failure, ""))?;
     let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>>>()?;
-    let checked::CompilerOutput { image, log } = api.compile(&source, &name, &options, exact).map_err(fault)?;
+    let made = api.compile(&source, &name, &options, exact);
+    let checked::CompilerOutput { image, log } = made.map_err(|failure| fault(failure, ""))?;
     match image {
         Ok(image) => Ok(Compiled { image, log }),
-        Err(failure) => Err(failed(failure.call, format!("error {} for {}: {log}", failure.code, unit.name))),
+        Err(failure) => Err(fault(failure, &log)),
     }
 }
 

@@ -58,9 +58,19 @@ impl Failure {
                 _ => "see ncclResult_t in the library's documentation",
             };
         }
+        if self.call.starts_with("nvrtc") {
+            return match self.code {
+                1 => "out of memory",
+                5 => "an option that this version does not know",
+                6 => "the source does not compile",
+                7 => "no libnvrtc-builtins of its version beside it",
+                11 => "an internal error",
+                _ => "see nvrtcResult in the library's documentation",
+            };
+        }
         if !self.is_of_driver() {
             return match self.code {
-                1 | 3 => "no memory for the library",
+                1 | 3 => "no memory for the library; free some arrays first",
                 7 => "invalid value",
                 8 => "the device is too old for the library",
                 13 => "the product could not be started",

@@ -31,7 +31,7 @@ use crate::device::{
     },
     kernel::{Kernel, OwnedView},
     span::Span,
-    stream::{Driver, Granted},
+    stream::{Driver, Granted, WARM_UP},
     window::Windowed,
 };
 
@@ -146,6 +146,11 @@ impl CudaDriver {
         Error::Capture { device: self.context.name.clone(), what, site: None }
     }
 
+    /// That for what is made when it is first used.
+    fn is_made_before(&self, what: &str) -> Error {
+        self.refused(format!("{what} cannot be part of a captured section; {WARM_UP}"))
+    }
+
     /// What a launch of this kernel may use.
     fn resources(&self, state: &mut DriverState, stream: usize, kernel: &Kernel) -> Result<LaunchResources> {
         let needed = scratch_needed(kernel);
@@ -180,7 +185,7 @@ impl CudaDriver {
     #[cold]
     fn grow(&self, state: &mut DriverState, stream: usize, needed: u64) -> Result<()> {
         if state.capture.is_some() {
-            return Err(self.refused("scratch memory of a kernel".to_owned()));
+            return Err(self.is_made_before("scratch memory of a kernel"));
         }
         let own = &self.streams[stream];
         let scratch = &mut state.streams[stream].scratch;
@@ -274,7 +279,7 @@ impl CudaDriver {
     fn load(&self, entry: Entry, dtype: DType) -> Result<FunctionHandle> {
         // Relaxed: while a section is captured its thread alone submits (`stream/capture.rs`), and that thread set it.
         if self.capturing.load(Ordering::Relaxed) {
-            return Err(self.refused(format!("the first use of the kernel {} of {dtype}", entry.name())));
+            return Err(self.is_made_before(&format!("the first use of the kernel {} of {dtype}", entry.name())));
         }
         self.kernels.load(&self.context, entry, dtype)
     }
@@ -288,7 +293,7 @@ impl CudaDriver {
         let Some(call) = planned.filter(|_| blas::is_present()) else { return Ok(false) };
         if state.streams[stream].blas.is_none() {
             if state.capture.is_some() {
-                return Err(self.refused("the first matrix product of a stream".to_owned()));
+                return Err(self.is_made_before("the first matrix product of a stream"));
             }
             let workspace = self.own_bytes(blas::WORKSPACE as u64, stream)?;
             let handle = blas::BlasHandle::new(&self.context, &self.streams[stream], workspace);
@@ -327,7 +332,7 @@ impl CudaDriver {
                     state.reserved += COUNTERS * 8;
                 }
                 if state.counters_used == COUNTERS {
-                    return Err(self.refused(format!("more than {COUNTERS} graphs at once")));
+                    return Err(self.refused(format!("there are {COUNTERS} graphs, and can be no more; drop some")));
                 }
                 state.counters_used += 1;
                 state.first_counter + 8 * (state.counters_used - 1)

@@ -83,8 +83,9 @@ pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
     if system::is_forked_child() {
         return Err(Error::forked(call));
     }
+    const DRIVER: &str = "libcuda.so, libcuda.so.1, in the loader's folders; NVIDIA's driver has it";
     let missing = |found: String| Error::device_unavailable("cuda", found).at(call.site);
-    let api = checked::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
+    let api = checked::driver().map_err(|found| missing(format!("{found} ({DRIVER})")))?;
     let failed = |failure: raw::Failure| {
         missing(format!("{} answered error {}: {}", failure.call, failure.code, failure.meaning()))
     };

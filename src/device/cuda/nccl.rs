@@ -156,7 +156,7 @@ impl NcclRank {
 
     /// Submits the sum over all ranks, in the place of this rank's numbers: contiguous ones, of one of four types.
     pub(crate) fn add_up(&self, op: &'static str, numbers: View<'_>) -> Result<()> {
-        let gone = || Error::msg("this rank left its group");
+        let gone = || Error::invalid(op, "this rank left its group; join one anew");
         let rank = self.rank.as_ref().ok_or_else(gone)?;
         let dtype = nccl_type(numbers.dtype());
         let dtype = dtype.ok_or_else(|| Error::unsupported_dtype(op, numbers.dtype(), "f16, bf16, f32 and f64"))?;

@@ -363,13 +363,18 @@ fn uses_after_the_end_and_overlaps_are_found_and_harmless() {
     };
     assert!(by(Some(0), "fill"));
     sim.trim();
-    assert!(matches!(sim.upload(dead.span(), &[0; 32]), Err(Error::Device { call: "upload", .. })));
+    let gone = sim.upload(dead.span(), &[0; 32]).expect_err("nothing is there");
+    let name = format!("sim:{}", sim.ordinal());
+    let told = "an operand lies outside the device's memory, or has another size than the host's bytes";
+    assert_eq!(gone.to_string(), format!("{name}: upload failed: {told}"));
     assert!(by(None, "upload"));
     sim.free(dead.span());
     assert!(by(None, "free"));
     let b = filled(&sim, 8, 1.0);
     let overlapping = Kernel::copy(view_of(&b), view_of(&b));
-    assert!(matches!(sim.launch(&overlapping), Err(Error::Device { call: "launch", .. })));
+    let refused = sim.launch(&overlapping).expect_err("it would read what it writes");
+    let told = "launch failed: an operand that is written overlaps another one";
+    assert_eq!(refused.to_string(), format!("{name}: {told}"));
     assert!(matches!(sim.violations().last(), Some(Violation::Overlap { block: 1, .. })));
 }
 
@@ -407,21 +412,46 @@ fn a_capture_does_not_survive_calls_that_it_cannot_hold() {
     let sim = Sim::new(SimConfig::default());
     let a = filled(&sim, 4, 1.0);
     let driver = sim.0.device.driver();
-    let spoiling: [&dyn Fn() -> bool; 6] = [
-        &|| driver.alloc(0, 256).is_err(),
-        &|| driver.upload(0, a.span(), &[0; 16]).is_err(),
-        &|| driver.synchronize(1).is_err(),
-        &|| driver.record(1).is_err(),
-        &|| driver.wait(0, 1).is_err(),
-        &|| driver.launch(1, &Kernel::Fill { dst: view_of(&a), value: 2.0 }).is_err(),
+    let alloc = || -> Result<()> {
+        match driver.alloc(0, 256) {
+            Err(AllocError::Failed(error)) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    };
+    let spoiling: [(&str, &dyn Fn() -> Result<()>); 6] = [
+        ("alloc", &alloc),
+        ("upload", &|| driver.upload(0, a.span(), &[0; 16])),
+        ("synchronize", &|| driver.synchronize(1)),
+        ("record", &|| driver.record(1)),
+        ("wait", &|| driver.wait(0, 1)),
+        ("launch", &|| driver.launch(1, &Kernel::Fill { dst: view_of(&a), value: 2.0 })),
     ];
-    for call in spoiling {
+    let name = format!("sim:{}", sim.ordinal());
+    let spoilt = || {
+        let error = driver.end_capture(0).expect_err("there is no section");
+        assert_eq!(error.to_string(), format!("{name}: end_capture failed: the capture was spoilt, or never begun"));
+    };
+    for (made, call) in spoiling {
         driver.begin_capture(0).expect("nothing is captured");
-        assert!(call());
-        assert!(driver.end_capture(0).is_err());
+        let error = call().expect_err("no section holds it");
+        assert_eq!(error.to_string(), format!("{name}: {made} failed: not while a stream is captured"));
+        spoilt();
         assert_eq!(read(&sim, &a).expect("works again"), [1.0; 4]);
     }
-    assert!(driver.end_capture(0).is_err(), "nothing was begun");
+    spoilt();
+}
+
+#[test]
+fn memory_of_others_is_no_part_of_a_section() {
+    let sim = Sim::new(SimConfig::default());
+    let a = filled(&sim, 4, 1.0);
+    let theirs = Device::Cpu.alloc(16, true).expect("memory of the host");
+    let lent = OwnedView::new(Span::new(theirs.span().ptr(), 16), DType::F32, Layout::contiguous(Shape::from(4)));
+    let section = || sim.launch(&Kernel::copy(lent, view_of(&a)));
+    let refused = sim.0.device.capture(section).map(drop).expect_err("no graph keeps it");
+    let told = "memory of others cannot be part of a captured section; copy it before";
+    assert_eq!(refused.to_string(), format!("sim:{}: {told}", sim.ordinal()));
+    assert_eq!(read(&sim, &a).expect("works as before"), [1.0; 4]);
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub use crate::device::blocks::Segments;
 pub(crate) use addresses::Addresses;
 pub(crate) use driver::{Driver, Granted};
 pub(crate) use order::{Clock, MAX_STREAMS, on_stream};
+#[cfg(feature = "cuda")]
+pub(crate) use section::WARM_UP;
 pub(crate) use section::{Captured, blame};
 
 use crate::device::blocks::block_size;

@@ -9,7 +9,7 @@ use crate::device::{kernel::Access, span::Span, stream::pool::Pool};
 /// How to go on when something belongs before the section.
 pub(super) const BEFORE: &str = "do it before the section";
 /// How to have the memory that a section needs.
-pub(super) const WARM_UP: &str =
+pub(crate) const WARM_UP: &str =
     "run the section once before capturing it, and again if that run made things that stay";
 /// How to go on when something belongs behind it.
 pub(super) const AFTER: &str = "read after a replay";

@@ -63,5 +63,5 @@ impl From<AllocError> for NoBytes {
 
 /// There are as many budgets as there can be.
 pub(crate) fn too_many(call: Call) -> Error {
-    Error::argument(call, "budgets", "2^28", "fewer")
+    Error::argument(call, "number of budgets", "2^28", "less; close some managers or destroy some workspaces first")
 }

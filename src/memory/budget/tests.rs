@@ -98,3 +98,13 @@ fn a_node_ends_with_its_manager_whatever_idle_threads_keep_of_it() {
         drop(done);
     });
 }
+
+#[test]
+fn more_than_can_be_counted_is_told_with_what_to_end() {
+    let call = crate::base::call::Call::here("set_budget");
+    let told = "set_budget: number of budgets is 2^28; it must be less; close some managers or destroy some workspaces \
+                first";
+    assert_eq!(too_many(call).to_string(), format!("{told} (called at {})", call.site));
+    let told = "add: number of arrays is 2^28; it must be less; close some first";
+    assert_eq!(crate::memory::storage::full("add").to_string(), told);
+}

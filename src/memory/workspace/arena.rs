@@ -378,7 +378,7 @@ impl Arena {
         };
         state.tally.system_allocations += 1;
         ArenaBlock::mapped(file, &self.name, self.readers)
-            .map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
+            .map_err(|_| Error::workspace("initialize", &self.name, "2^28 blocks are in use; destroy some"))
     }
 
     /// Lets go of the block. All cycles end, if it was a ring and none is leased.

@@ -20,7 +20,7 @@ impl NcclRank {
     /// # Errors
     /// [`Error::RequiresContiguous`]; [`Error::UnsupportedDType`] for other than f16, bf16, f32 and f64;
     /// [`Error::DeviceMismatch`] for an array of another device; [`Error::Device`] if the library cannot, here or on
-    /// another rank; as [`Proxy::add_`].
+    /// another rank; [`Error::Invalid`] after [`NcclRank::abort`]; as [`Proxy::add_`].
     #[track_caller]
     pub fn all_reduce(&self, array: &Proxy) -> Result<()> {
         let call = Call::here("all_reduce");
