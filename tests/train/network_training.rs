@@ -188,6 +188,10 @@ fn training_stops_when_it_does_not_help() {
             let ended = bounded.fit(&mut net, ListDataSetIterator::new(batches()), |_| Ok(score)).unwrap();
             assert_eq!((ended.reason, ended.scores.len()), (reason, passes), "a score of {score}");
         }
+        let mut scores = [3., 2.5, 2.2, 1.].into_iter();
+        let good = EarlyStopping::max_epochs(9).min_improvement(1.).target_score(2.2);
+        let ended = good.fit(&mut net, ListDataSetIterator::new(batches()), |_| Ok(scores.next().unwrap())).unwrap();
+        assert_eq!((ended.reason, ended.best_epoch, ended.best_score), (Termination::TargetScore, 2, 2.2));
         for by in [f64::NAN, f64::INFINITY] {
             let never = EarlyStopping::max_epochs(5).min_improvement(by);
             let error = never.fit(&mut net, ListDataSetIterator::new(batches()), |net| Ok(net.score())).unwrap_err();
@@ -370,6 +374,37 @@ fn frozen_layers_stay_and_state_is_saved_by_name() {
         let after = ["0_W", "0_b", "1_W"].map(|name| values(&net, name));
         assert!(before[..2] == after[..2] && before[2] != after[2]);
         assert!(net.summary().contains("Trainable: 18\nFrozen: 25"), "{}", net.summary());
+    });
+}
+
+/// Holds the weights of the first layer within bounds after each step, as a constraint of DL4J does.
+#[derive(Debug)]
+struct Bounded;
+
+impl TrainingListener for Bounded {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        let weights = net.param("0_W").expect("a dense layer").as_detached_tensor();
+        net.set_param("0_W", &weights.clamp(-0.1, 0.1)?)
+    }
+}
+
+#[test]
+fn weights_are_bounded_by_a_listener_and_carried_over_by_their_names() {
+    both(|| {
+        let weights = |net: &Network| net.param("0_W").unwrap().to_vec::<f32>().unwrap();
+        let mut net = config().build().unwrap();
+        assert!(weights(&net).iter().any(|w| w.abs() > 0.1));
+        net.add_listener(Bounded);
+        net.fit(ListDataSetIterator::new(batches())).unwrap();
+        assert!(weights(&net).iter().all(|w| w.abs() <= 0.1));
+        let other = config().seed(8).build().unwrap();
+        let first = net.params().filter(|(name, _)| name.starts_with("0_"));
+        other.set_params(first.map(|(name, var)| (name, var.as_tensor()))).unwrap();
+        assert_eq!(weights(&other), weights(&net));
+        assert_ne!(
+            other.param("3_W").unwrap().to_vec::<f32>().unwrap(),
+            net.param("3_W").unwrap().to_vec::<f32>().unwrap()
+        );
     });
 }
 

@@ -35,6 +35,7 @@ pub struct EarlyStopping {
     min_improvement: f64,
     max_time: Option<Duration>,
     max_score: Option<f64>,
+    target_score: Option<f64>,
     each_iteration: bool,
 }
 
@@ -49,6 +50,8 @@ pub enum Termination {
     MaxTime,
     /// A score was higher than the most that was allowed.
     MaxScore,
+    /// The score of a pass was as low as was wanted.
+    TargetScore,
     /// A score was no number, or infinite.
     InvalidScore,
 }
@@ -75,6 +78,7 @@ impl EarlyStopping {
             min_improvement: 0.0,
             max_time: None,
             max_score: None,
+            target_score: None,
             each_iteration: false,
         }
     }
@@ -100,6 +104,13 @@ impl EarlyStopping {
     /// When a score is higher than this; one that is no number ends a training in any case.
     pub fn max_score(mut self, score: f64) -> Self {
         self.max_score = Some(score);
+        self
+    }
+
+    /// When the score of a pass is this or lower, DL4J's `BestScoreEpochTerminationCondition`. That pass is the best one,
+    /// also where it is better by less than [`min_improvement`](EarlyStopping::min_improvement).
+    pub fn target_score(mut self, score: f64) -> Self {
+        self.target_score = Some(score);
         self
     }
 
@@ -226,15 +237,17 @@ impl EarlyStopping {
                 ended.reason = reason;
                 break;
             }
-            if now < ended.best_score - self.min_improvement {
+            // All before were higher.
+            let is_reached = self.target_score.is_some_and(|target| now <= target);
+            if is_reached || now < ended.best_score - self.min_improvement {
                 best.follow(&trainee.network())?;
                 (ended.best_epoch, ended.best_score) = (epoch, now);
             } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch >= patience) {
                 ended.reason = Termination::NoImprovement;
                 break;
             }
-            if is_over {
-                ended.reason = Termination::MaxTime;
+            if is_reached || is_over {
+                ended.reason = if is_reached { Termination::TargetScore } else { Termination::MaxTime };
                 break;
             }
         }
