@@ -107,8 +107,8 @@ impl EarlyStopping {
         self
     }
 
-    /// When the score of a pass is this or lower, DL4J's `BestScoreEpochTerminationCondition`. That pass is the best one,
-    /// also where it is better by less than [`min_improvement`](EarlyStopping::min_improvement).
+    /// When the score of a pass is this or lower, DL4J's `BestScoreEpochTerminationCondition`. That pass is the best
+    /// one, also where it is better by less than [`min_improvement`](EarlyStopping::min_improvement).
     pub fn target_score(mut self, score: f64) -> Self {
         self.target_score = Some(score);
         self
