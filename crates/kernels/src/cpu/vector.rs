@@ -6,7 +6,10 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    mem::ManuallyDrop,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use gemm_common::{Parallelism, microkernel::MicroKernelFn};
 
@@ -102,14 +105,16 @@ impl<R, F: FnMut() -> R> Loop for F {
 /// Runs a loop over `len` elements with the widest vectors there are.
 #[inline(always)]
 pub(super) fn simd<L: Loop>(len: usize, body: L) -> L::Output {
+    // What would drop it if `units` panicked is half of the code to compile, for each loop.
+    let body = ManuallyDrop::new(body);
     match units(len) {
         // SAFETY: `find` saw all features that `v4` is compiled for.
         #[cfg(target_arch = "x86_64")]
-        V4 | VNNI => unsafe { v4(body) },
+        V4 | VNNI => unsafe { v4(ManuallyDrop::into_inner(body)) },
         // SAFETY: `find` saw all features that `v3` is compiled for.
         #[cfg(target_arch = "x86_64")]
-        V3 => unsafe { v3(body) },
-        _ => body.run(),
+        V3 => unsafe { v3(ManuallyDrop::into_inner(body)) },
+        _ => ManuallyDrop::into_inner(body).run(),
     }
 }
 
@@ -169,10 +174,9 @@ impl ByteProducts {
                 let low: [_; 4] = from_fn(|i| _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]));
                 let high: [_; 4] = from_fn(|i| _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]));
                 let four = |i: usize| {
-                    let [a, b] = [low, high].map(|pairs| [pairs[i], pairs[i + 1]]);
-                    let lows = [a, b].map(|[x, y]| _mm512_unpacklo_epi64(x, y));
-                    let highs = [a, b].map(|[x, y]| _mm512_unpackhi_epi64(x, y));
-                    [lows[0], highs[0], lows[1], highs[1]]
+                    let [a, b, c, d] = [low[i], low[i + 1], high[i], high[i + 1]];
+                    let [low_ab, high_ab] = [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)];
+                    [low_ab, high_ab, _mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d)]
                 };
                 let [a, b] = [four(0), four(2)];
                 transmute::<[__m512i; 8], [[u8; 64]; 8]>(from_fn(|i| match i {
@@ -461,7 +465,7 @@ multiplied!(
     #[inline(always)]
     fn turned(square: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
         use std::arch::x86_64::*;
-        let [a, b, c, d] = square.map(bytemuck::cast::<[f32; 4], __m128>);
+        let [a, b, c, d] = bytemuck::cast::<[[f32; 4]; 4], [__m128; 4]>(square);
         // SAFETY: each processor of this kind has SSE.
         let turned = unsafe {
             let [ab, cd] = [_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d)];
@@ -469,7 +473,7 @@ multiplied!(
             let [low, high] = [_mm_movelh_ps(ab, cd), _mm_movelh_ps(high_ab, high_cd)];
             [low, _mm_movehl_ps(cd, ab), high, _mm_movehl_ps(high_cd, high_ab)]
         };
-        turned.map(bytemuck::cast)
+        bytemuck::cast(turned)
     },
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
