@@ -51,8 +51,11 @@ pub(super) fn bits<T: Bits>(op: BitOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<
     }
 }
 
-fn each<T: Bits>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, f: impl Fn(T, T) -> T) {
+fn each<T: Bits>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, f: impl Fn(T, T) -> T + Copy) {
     strided::rows3(lhs, rhs, dst, &|x: &[T], y: &[T], d: &mut [T]| {
-        d.iter_mut().zip(x.iter().zip(y)).for_each(|(d, (&x, &y))| *d = f(x, y))
+        let (x, y) = (&x[..d.len()], &y[..d.len()]);
+        for i in 0..d.len() {
+            d[i] = f(x[i], y[i]);
+        }
     });
 }

@@ -64,11 +64,36 @@ fn after(at: usize, line: usize, row: usize) -> usize {
     if at + line < row { at + line } else { 0 }
 }
 
-/// A function over a row, or two, or of the row itself. Of two, those that are shorter repeat; of any two lengths one
-/// is a multiple of the other.
+/// Rows of two operands and of the result. Those that are shorter repeat; of any two lengths one is a multiple of the
+/// other.
+struct Lines<'a, A, B, D> {
+    a: &'a [A],
+    b: &'a [B],
+    /// Where both go on.
+    at: [usize; 2],
+    rest: &'a mut [D],
+}
+
+impl<'a, A, B, D> Lines<'a, A, B, D> {
+    /// The next parts, which are of one length. Apart from what is done with them, so that it is code once for all
+    /// functions.
+    #[inline(always)]
+    fn line(&mut self) -> Option<(&'a [A], &'a [B], &'a mut [D])> {
+        let (line, [at_a, at_b]) = (self.a.len().min(self.b.len()).min(self.rest.len()), self.at);
+        if line == 0 {
+            return None;
+        }
+        let (d, rest) = std::mem::take(&mut self.rest).split_at_mut(line);
+        self.rest = rest;
+        self.at = [after(at_a, line, self.a.len()), after(at_b, line, self.b.len())];
+        Some((&self.a[at_a..][..line], &self.b[at_b..][..line], d))
+    }
+}
+
+/// A function over a row, or lines of two, or of the row itself, or of it and a line that repeats in it.
 struct Over<S, D, F>(S, D, F);
 
-impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
+impl<A: Copy, D: Copy, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
     type Output = ();
 
     #[inline(always)]
@@ -81,19 +106,16 @@ impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
     }
 }
 
-impl<A: Copy, B: Copy, D, F: FunctionOfTwo<A, B, Output = D>> Loop for Over<(&[A], &[B]), &mut [D], F> {
+impl<A: Copy, B: Copy, D: Copy, F: FunctionOfTwo<A, B, Output = D>> Loop for Over<Lines<'_, A, B, D>, (), F> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Over((a, b), d, f) = self;
-        let (line, mut from_a, mut from_b) = (a.len().min(b.len()), 0, 0);
-        for d in d.chunks_mut(line.max(1)) {
-            let (x, y) = (&a[from_a..][..d.len()], &b[from_b..][..d.len()]);
+        let Over(mut lines, (), f) = self;
+        while let Some((a, b, d)) = lines.line() {
             for i in 0..d.len() {
-                d[i] = f.of(x[i], y[i]);
+                d[i] = f.of(a[i], b[i]);
             }
-            (from_a, from_b) = (after(from_a, line, a.len()), after(from_b, line, b.len()));
         }
     }
 }
@@ -110,14 +132,29 @@ impl<T: Copy, F: Function<T, Output = T>> Loop for Over<(), &mut [T], F> {
     }
 }
 
+impl<T: Copy, F: FunctionOfTwo<T, T, Output = T>> Loop for Over<(&[T],), &mut [T], F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Over((b,), d, f) = self;
+        for d in d.chunks_mut(b.len().max(1)) {
+            let b = &b[..d.len()];
+            for i in 0..d.len() {
+                d[i] = f.of(d[i], b[i]);
+            }
+        }
+    }
+}
+
 #[inline(never)]
-fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Function<A, Output = D>) {
+fn row1<A: Copy, D: Copy>(a: &[A], d: &mut [D], f: impl Function<A, Output = D>) {
     simd(d.len(), Over(a, d, f));
 }
 
 #[inline(never)]
-fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl FunctionOfTwo<A, B, Output = D>) {
-    simd(d.len(), Over((a, b), d, f));
+fn row2<A: Copy, B: Copy, D: Copy>(a: &[A], b: &[B], d: &mut [D], f: impl FunctionOfTwo<A, B, Output = D>) {
+    simd(d.len(), Over(Lines { a, b, at: [0, 0], rest: d }, (), f));
 }
 
 #[inline(always)]
@@ -143,6 +180,15 @@ pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, r
     }
 }
 
+/// The elements of both sides, if they are dense and one thread's.
+#[inline(always)]
+fn dense_of_two<'a, A, B>(lhs: &In<'a, A>, rhs: &In<'a, B>) -> Option<(&'a [A], &'a [B])> {
+    match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => Some((a, b)),
+        _ => None,
+    }
+}
+
 #[inline(always)]
 fn zip<A: Element, B: Element, D: Element>(
     lhs: In<'_, A>,
@@ -150,15 +196,9 @@ fn zip<A: Element, B: Element, D: Element>(
     dst: Out<'_, D>,
     f: impl FunctionOfTwo<A, B, Output = D>,
 ) {
-    match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) if a.len() <= FEW => {
-            let (b, d) = (&b[..a.len()], &mut dst.dense()[..a.len()]);
-            for i in 0..a.len() {
-                d[i] = f.of(a[i], b[i]);
-            }
-        }
-        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
-        _ => lines_of_two(lhs, rhs, dst, &|a: &[A], b: &[B], d: &mut [D]| row2(a, b, d, f)),
+    match dense_of_two(&lhs, &rhs) {
+        Some((a, b)) => row2(a, b, dst.dense(), f),
+        None => lines_of_two(lhs, rhs, dst, &|a: &[A], b: &[B], d: &mut [D]| row2(a, b, d, f)),
     }
 }
 
@@ -173,11 +213,16 @@ fn lines_of_two<A: Element, B: Element, D: Element>(
     let d = dst.dense();
     let count = d.len();
     // Where one line begins again, shorter ones do.
-    let line = [a.len(), b.len()].into_iter().filter(|&line| line != count).max().unwrap_or(1);
+    let line = line_in(a.len(), count).max(line_in(b.len(), count));
     threads::split_lines(d, line, &|start: usize, d: &mut [D]| {
         let part = start..start + d.len();
         row.run(part_of(a, count, &part), part_of(b, count, &part), d);
     });
+}
+
+/// Elements that have to stay together for a row of so many, which repeats if that is not `count`.
+fn line_in(row: usize, count: usize) -> usize {
+    if row == count { 1 } else { row }
 }
 
 /// Part of a row of `count` elements, or, of a line that repeats in it, the line.
@@ -223,13 +268,13 @@ impl<T: Number> Operand<T> for Unary<'_, T> {
     }
 
     fn call(self, f: fn(T) -> T) {
-        let row = |a: &[T], d: &mut [T]| d.iter_mut().zip(a).for_each(|(d, &a)| *d = f(a));
+        let row = |a: &[T], d: &mut [T]| Over(a, d, f).run();
         match self {
             Unary::To(src, dst) => match src.dense() {
                 Some(a) => threads::split2(a, dst.dense(), &row),
                 None => strided::rows2(src, dst, false, &row),
             },
-            Unary::InPlace(dst) => change(dst, &|d: &mut [T]| d.iter_mut().for_each(|d| *d = f(*d))),
+            Unary::InPlace(dst) => change(dst, &|d: &mut [T]| Over((), d, f).run()),
         }
     }
 }
@@ -255,7 +300,7 @@ pub(super) enum Binary<'a, T> {
 
 impl<T: Number> Binary<'_, T> {
     #[inline(always)]
-    fn zip(self, f: impl Fn(T, T) -> T + Copy + Sync) {
+    fn zip(self, f: impl FunctionOfTwo<T, T, Output = T>) {
         match self {
             Binary::To(lhs, rhs, dst) => zip(lhs, rhs, dst, f),
             Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| assign_row(b, d, f)),
@@ -266,25 +311,14 @@ impl<T: Number> Binary<'_, T> {
     fn call(self, f: fn(T, T) -> T) {
         match self {
             Binary::To(lhs, rhs, dst) => zip_by_calls((lhs, rhs, dst), f),
-            Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| {
-                for d in d.chunks_mut(b.len().max(1)) {
-                    d.iter_mut().zip(b).for_each(|(d, &b)| *d = f(*d, b));
-                }
-            }),
+            Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| Over((b,), d, f).run()),
         }
     }
 }
 
 #[inline(never)]
-fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
-    simd(d.len(), || {
-        for d in d.chunks_mut(b.len().max(1)) {
-            let b = &b[..d.len()];
-            for i in 0..d.len() {
-                d[i] = f(d[i], b[i]);
-            }
-        }
-    });
+fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl FunctionOfTwo<T, T, Output = T>) {
+    simd(d.len(), Over((b,), d, f));
 }
 
 /// `row` changes rows of `dst` by those of `rhs`, or by a line that repeats in them.
@@ -293,8 +327,7 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sy
         Some(b) if dst.is_dense() => {
             let d = dst.dense();
             let count = d.len();
-            let line = if b.len() == count { 1 } else { b.len() };
-            threads::split_lines(d, line, &|start: usize, d: &mut [T]| {
+            threads::split_lines(d, line_in(b.len(), count), &|start: usize, d: &mut [T]| {
                 row.run(part_of(b, count, &(start..start + d.len())), d);
             });
         }
@@ -497,7 +530,9 @@ fn by_numbers<T: Number>(map: Map, operand: impl Operand<T>) -> Result<()> {
 
 /// As [`zip`], by a call for each element.
 fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), f: fn(T, T) -> T) {
-    lines_of_two(lhs, rhs, dst, &|a: &[T], b: &[T], d: &mut [T]| Over((a, b), d, f).run());
+    lines_of_two(lhs, rhs, dst, &|a: &[T], b: &[T], d: &mut [T]| {
+        Over(Lines { a, b, at: [0, 0], rest: d }, (), f).run();
+    });
 }
 
 macro_rules! of_two {
@@ -574,8 +609,9 @@ pub(super) fn copy<T: Element>(src: In<'_, T>, dst: Out<'_, T>) {
 #[inline(never)]
 fn choose_row<I: IndexElement, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     simd(d.len(), || {
-        for (((d, &c), &yes), &no) in d.iter_mut().zip(cond).zip(yes).zip(no) {
-            *d = if c != I::ZERO { yes } else { no };
+        let (cond, yes, no) = (&cond[..d.len()], &yes[..d.len()], &no[..d.len()]);
+        for i in 0..d.len() {
+            d[i] = if cond[i] != I::ZERO { yes[i] } else { no[i] };
         }
     });
 }

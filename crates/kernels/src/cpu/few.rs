@@ -32,11 +32,28 @@ for_each_binary!(binary_functions);
 
 /// Not in line, so that one with calls of functions does not cost the others room on the stack.
 #[inline(never)]
-fn each<T: Number + Pod>(a: &[u8], b: &[u8], d: &mut [u8], f: impl Fn(T, T) -> T) {
-    let size = size_of::<T>();
-    for ((d, a), b) in d.chunks_exact_mut(size).zip(a.chunks_exact(size)).zip(b.chunks_exact(size)) {
-        d.copy_from_slice(bytes_of(&f(pod_read_unaligned(a), pod_read_unaligned(b))));
+fn each<T: Number + Pod>(a: &[u8], b: &[u8], d: &mut [u8], f: impl Fn(T, T) -> T + Copy) {
+    for (d, a, b) in in_threes(a, b, d, size_of::<T>()) {
+        put(d, f(pod_read_unaligned(a), pod_read_unaligned(b)));
     }
+}
+
+/// Elements of so many bytes of both operands and of the result. Apart, as [`put`], so that it is code once for all
+/// functions.
+#[inline]
+fn in_threes<'a>(
+    a: &'a [u8],
+    b: &'a [u8],
+    d: &'a mut [u8],
+    size: usize,
+) -> impl Iterator<Item = (&'a mut [u8], &'a [u8], &'a [u8])> {
+    let threes = d.chunks_exact_mut(size).zip(a.chunks_exact(size)).zip(b.chunks_exact(size));
+    threes.map(|((d, a), b)| (d, a, b))
+}
+
+#[inline]
+fn put<T: Pod>(to: &mut [u8], x: T) {
+    to.copy_from_slice(bytes_of(&x));
 }
 
 /// So many elements, which follow each other in these bytes, in the wider dtype that theirs computes in.
@@ -76,14 +93,20 @@ impl<T: Number + Pod> Operand<T> for Numbers<'_> {
     }
 }
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
     #[inline(never)]
-    fn each<T: Pod>(self, f: impl Fn(T) -> T) {
-        let (src, dst) = (cast_slice::<u8, T>(self.src), cast_slice_mut::<u8, T>(self.dst));
-        let src = &src[..dst.len()];
+    fn each<T: Pod>(self, f: impl Fn(T) -> T + Copy) {
+        let (src, dst) = self.elements::<T>();
         for i in 0..dst.len() {
             dst[i] = f(src[i]);
         }
+    }
+
+    /// As many of the operand as images.
+    #[inline(always)]
+    fn elements<T: Pod>(self) -> (&'a [T], &'a mut [T]) {
+        let (src, dst) = (cast_slice::<u8, T>(self.src), cast_slice_mut::<u8, T>(self.dst));
+        (&src[..dst.len()], dst)
     }
 }
 
@@ -105,9 +128,7 @@ fn mapped_wider<N: LowPrecision<Compute: Pod>>(
 /// By copies of elements as `T` is large.
 #[inline(never)]
 fn chosen<T>(on: &[bool; FEW], yes: &[u8], no: &[u8], dst: &mut [u8]) {
-    let size = size_of::<T>();
-    let pairs = yes.chunks_exact(size).zip(no.chunks_exact(size));
-    for ((d, (yes, no)), &on) in dst.chunks_exact_mut(size).zip(pairs).zip(on) {
+    for ((d, yes, no), &on) in in_threes(yes, no, dst, size_of::<T>()).zip(on) {
         d.copy_from_slice(if on { yes } else { no });
     }
 }
