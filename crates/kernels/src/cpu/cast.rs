@@ -12,7 +12,7 @@ use crate::base::dtype::{DType, WithDType, with_type};
 use crate::cpu::{
     bits::Bits,
     elementwise,
-    low_precision::BLOCK,
+    low_precision::{BLOCK, blocks},
     operand::{In, Out},
 };
 
@@ -99,15 +99,39 @@ fn load<S: SeenAsBits>(bits: &mut [u64]) {
 /// What the middle holds becomes bits of elements.
 fn store<D: SeenAsBits>(middle: Middle, bits: &mut [u64]) {
     match middle {
-        Middle::Signed => bits.iter_mut().for_each(|b| *b = D::of_signed(*b as i64).into_bits()),
-        Middle::Unsigned => bits.iter_mut().for_each(|b| *b = D::of_unsigned(*b).into_bits()),
-        Middle::Float => bits.iter_mut().for_each(|b| *b = D::from_f64(f64::from_bits(*b)).into_bits()),
+        Middle::Signed => {
+            for bits in bits {
+                *bits = D::of_signed(*bits as i64).into_bits();
+            }
+        }
+        Middle::Unsigned => {
+            for bits in bits {
+                *bits = D::of_unsigned(*bits).into_bits();
+            }
+        }
+        Middle::Float => {
+            for bits in bits {
+                *bits = D::from_f64(f64::from_bits(*bits)).into_bits();
+            }
+        }
     }
 }
 
 /// A number as the bits of an element.
 pub(super) fn bits_of(dtype: DType, value: f64) -> u64 {
     with_type!(dtype, T => T::from_f64(value).into_bits())
+}
+
+fn widen<S: Bits>(from: &[S], to: &mut [u64]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.widen();
+    }
+}
+
+fn cut<D: Bits>(from: &[u64], to: &mut [D]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = D::cut(from);
+    }
 }
 
 /// `dst = src`, whose elements are bits of `from` and `to`.
@@ -117,12 +141,12 @@ pub(super) fn by_blocks<S: Bits, D: Bits>(from: DType, src: In<'_, S>, to: DType
     let middle = middle(from);
     let row = |a: &[S], d: &mut [D]| {
         let mut between = [0; BLOCK];
-        for (d, a) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)) {
-            let between = &mut between[..a.len()];
-            between.iter_mut().zip(a).for_each(|(bits, a)| *bits = a.widen());
+        for part in blocks(d.len()) {
+            let between = &mut between[..part.len()];
+            widen(&a[part.clone()], between);
             load(between);
             store(middle, between);
-            d.iter_mut().zip(between).for_each(|(d, bits)| *d = D::cut(*bits));
+            cut(between, &mut d[part]);
         }
     };
     elementwise::rows_to(src, dst, &row);

@@ -6,6 +6,8 @@
 //! bits ends in the lower 8 or 16 bits of one of low precision. Kernels that look at more than one element at a time
 //! get their operands [`widened`](super::widened) as a whole.
 
+use std::ops::Range;
+
 use float8::F8E4M3;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -20,13 +22,19 @@ use crate::cpu::{
     number::Number,
     operand::{Element, In, Out},
     optim::{Pass, Stepped},
-    strided, threads,
+    strided,
+    threads::{self, SLICES},
     vector::simd,
 };
 use crate::kernel::{BinaryOp, CmpOp, Map, Rectifier, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
+
+/// The blocks of a row of so many elements.
+pub(super) fn blocks(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(BLOCK).map(move |start| start..len.min(start + BLOCK))
+}
 
 /// An element of low precision.
 pub(super) trait LowPrecision: Element {
@@ -153,10 +161,10 @@ type RowZip<'f, W> = dyn Fn(In<'_, W>, In<'_, W>, Out<'_, W>) + Sync + 'f;
 /// `f` from blocks of `src` to blocks of `dst`.
 fn map<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N>, f: &RowMap<'_, N::Compute>) {
     let row = |a: &[N], d: &mut [N]| {
-        for (d, a) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)) {
-            let (a, mut out) = (StagedBlock::of(a), StagedBlock::new(d.len()));
+        for part in blocks(d.len()) {
+            let (a, mut out) = (StagedBlock::of(&a[part.clone()]), StagedBlock::new(part.len()));
             f(a.source(), out.target());
-            out.put(d);
+            out.put(&mut d[part]);
         }
     };
     elementwise::rows_to(src, dst, &row);
@@ -180,10 +188,11 @@ fn change<N: LowPrecision>(dst: Out<'_, N>, f: &(dyn Fn(Out<'_, N::Compute>) + S
 /// `f` from blocks of both sides to blocks of `dst`.
 fn zip<N: LowPrecision>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &RowZip<'_, N::Compute>) {
     let row = |a: &[N], b: &[N], d: &mut [N]| {
-        for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
-            let (a, b, mut out) = (StagedBlock::of(a), StagedBlock::of(b), StagedBlock::new(d.len()));
+        for part in blocks(d.len()) {
+            let (a, b) = (StagedBlock::of(&a[part.clone()]), StagedBlock::of(&b[part.clone()]));
+            let mut out = StagedBlock::new(part.len());
             f(a.source(), b.source(), out.target());
-            out.put(d);
+            out.put(&mut d[part]);
         }
     };
     elementwise::rows_of_two(lhs, rhs, dst, &row);
@@ -196,10 +205,10 @@ pub(super) fn binary<N: LowPrecision>(op: BinaryOp, operands: Binary<'_, N>) {
         }
         Binary::InPlace(rhs, dst) => {
             let row = |b: &[N], d: &mut [N]| {
-                for (d, b) in d.chunks_mut(BLOCK).zip(b.chunks(BLOCK)) {
-                    let (b, mut out) = (StagedBlock::of(b), StagedBlock::of(d));
+                for part in blocks(d.len()) {
+                    let (b, mut out) = (StagedBlock::of(&b[part.clone()]), StagedBlock::of(&d[part.clone()]));
                     elementwise::binary(op, Binary::InPlace(b.source(), out.target()));
-                    out.put(d);
+                    out.put(&mut d[part]);
                 }
             };
             match rhs.dense() {
@@ -249,9 +258,9 @@ pub(super) fn map_floats<N: LowPrecision<Compute: Functions>>(map: Map, operand:
 
 pub(super) fn compare<N: LowPrecision>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {
     let row = |a: &[N], b: &[N], d: &mut [u8]| {
-        for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
-            let (a, b) = (StagedBlock::of(a), StagedBlock::of(b));
-            elementwise::compare(op, a.source(), b.source(), Out { data: d, layout: &a.layout });
+        for part in blocks(d.len()) {
+            let (a, b) = (StagedBlock::of(&a[part.clone()]), StagedBlock::of(&b[part.clone()]));
+            elementwise::compare(op, a.source(), b.source(), Out { data: &mut d[part], layout: &a.layout });
         }
     };
     elementwise::rows_of_two(lhs, rhs, dst, &row);
@@ -280,17 +289,21 @@ macro_rules! stepped_in_blocks {
     ($($t:ty)*) => {$(
         impl Stepped for $t {
             type Compute = f32;
-            fn pass<const N: usize>(grad: &[$t], mut arrays: [&mut [$t]; N], pass: &Pass<'_, f32, N>) {
-                for (i, grad) in grad.chunks(BLOCK).enumerate() {
-                    let part = i * BLOCK..i * BLOCK + grad.len();
-                    let mut wide = [[0.0; BLOCK]; N];
-                    for (wide, array) in wide.iter_mut().zip(&arrays) {
-                        <$t>::widen(&array[part.clone()], &mut wide[..grad.len()]);
+            fn pass(grad: &[$t], arrays: [&mut [$t]; SLICES], pass: &Pass<'_, f32>) {
+                let mut wide = [[0.0; BLOCK]; SLICES];
+                for part in blocks(grad.len()) {
+                    let (slope, count) = (StagedBlock::of(&grad[part.clone()]), part.len());
+                    for n in 0..SLICES {
+                        if let Some(array) = arrays[n].get(part.clone()) {
+                            <$t>::widen(array, &mut wide[n][..count]);
+                        }
                     }
-                    let slope = StagedBlock::of(grad);
-                    pass(&slope.data[..grad.len()], wide.each_mut().map(|wide| &mut wide[..grad.len()]));
-                    for (wide, array) in wide.iter().zip(&mut arrays) {
-                        <$t>::narrow(&wide[..grad.len()], &mut array[part.clone()]);
+                    let [a, b, c, d] = &mut wide;
+                    pass(&slope.data[..count], [&mut a[..count], &mut b[..count], &mut c[..count], &mut d[..count]]);
+                    for n in 0..SLICES {
+                        if let Some(array) = arrays[n].get_mut(part.clone()) {
+                            <$t>::narrow(&wide[n][..count], array);
+                        }
                     }
                 }
             }

@@ -10,27 +10,27 @@ use crate::base::{
 use crate::cpu::{
     number::{Float, Number},
     operand::{Element, In, Out},
-    threads,
+    threads::{self, SLICES},
     vector::{Loop, simd},
 };
 use crate::kernel::{StepRule, bias};
 
-/// One pass: gradients, and the slices of one length that they change.
-pub(super) type Pass<'f, T, const N: usize> = dyn Fn(&[T], [&mut [T]; N]) + Sync + 'f;
+/// One pass: gradients, and the slices of one length that they change; those behind them are not looked at.
+pub(super) type Pass<'f, T> = dyn Fn(&[T], [&mut [T]; SLICES]) + Sync + 'f;
 
 /// Elements as they are kept, and what a step computes in.
 pub(super) trait Stepped: Element {
     type Compute: Float;
 
-    /// Runs a pass over some of them.
-    fn pass<const N: usize>(grad: &[Self], arrays: [&mut [Self]; N], pass: &Pass<'_, Self::Compute, N>);
+    /// Runs a pass over some of them. Arrays that the rule does not have are empty.
+    fn pass(grad: &[Self], arrays: [&mut [Self]; SLICES], pass: &Pass<'_, Self::Compute>);
 }
 
 macro_rules! stepped_as_they_are {
     ($($t:ty)*) => {$(
         impl Stepped for $t {
             type Compute = $t;
-            fn pass<const N: usize>(grad: &[$t], arrays: [&mut [$t]; N], pass: &Pass<'_, $t, N>) {
+            fn pass(grad: &[$t], arrays: [&mut [$t]; SLICES], pass: &Pass<'_, $t>) {
                 pass(grad, arrays);
             }
         }
@@ -121,11 +121,11 @@ rules! {
     };
 }
 
-/// A rule for each element of slices of one length.
+/// A rule for each element of slices of one length, of which it has the first `N`.
 struct Steps<'a, R, T, const N: usize> {
     rule: R,
     grad: &'a [T],
-    arrays: [&'a mut [T]; N],
+    arrays: [&'a mut [T]; SLICES],
 }
 
 impl<R: Rule<T, N>, T: Float, const N: usize> Loop for Steps<'_, R, T, N> {
@@ -135,7 +135,7 @@ impl<R: Rule<T, N>, T: Float, const N: usize> Loop for Steps<'_, R, T, N> {
     fn run(self) {
         let Steps { rule, grad, mut arrays } = self;
         let count = grad.len();
-        for array in &mut arrays {
+        for array in &mut arrays[..N] {
             *array = &mut std::mem::take(array)[..count];
         }
         for (i, &g) in grad.iter().enumerate() {
@@ -155,27 +155,29 @@ impl<R: Rule<T, N>, T: Float, const N: usize> Loop for Steps<'_, R, T, N> {
 struct Operands<'a, E> {
     grad: In<'a, E>,
     /// The parameter, and what is kept.
-    arrays: [Option<Out<'a, E>>; 4],
+    arrays: [Option<Out<'a, E>>; SLICES],
 }
 
 impl<E: Stepped> Operands<'_, E> {
     fn run<const N: usize>(self, rule: impl Rule<E::Compute, N>) -> Result<()> {
-        self.each(&|grad: &[E::Compute], arrays: [&mut [E::Compute]; N]| {
-            simd(grad.len(), Steps { rule, grad, arrays });
+        self.each(N, &|grad: &[E::Compute], arrays: [&mut [E::Compute]; SLICES]| {
+            simd(grad.len(), Steps::<_, _, N> { rule, grad, arrays });
         })
     }
 
-    /// Runs a pass over all of them: once for all rules.
-    fn each<const N: usize>(self, pass: &Pass<'_, E::Compute, N>) -> Result<()> {
-        if self.arrays.iter().flatten().count() != N {
+    /// Runs a pass over all of them, which has to be so many: once for all rules.
+    fn each(mut self, count: usize, pass: &Pass<'_, E::Compute>) -> Result<()> {
+        let (mut slices, mut given) = (<[&mut [E]; SLICES]>::default(), 0);
+        for array in &mut self.arrays {
+            let Some(array) = array.take() else { continue };
+            slices[given] = array.dense();
+            given += 1;
+        }
+        if given != count {
             return Err(Error::msg("a step with other arrays than those that its rule keeps"));
         }
-        let mut slices: [&mut [E]; N] = std::array::from_fn(|_| Default::default());
-        for (slice, array) in slices.iter_mut().zip(self.arrays.into_iter().flatten()) {
-            *slice = array.dense();
-        }
         let grad = self.grad.all();
-        threads::split_all(slices, &|start: usize, arrays: [&mut [E]; N]| {
+        threads::split_all(slices, count, &|start: usize, arrays: [&mut [E]; SLICES]| {
             E::pass(&grad[start..start + arrays[0].len()], arrays, pass);
         });
         Ok(())
@@ -186,7 +188,7 @@ impl<E: Stepped> Operands<'_, E> {
 pub(super) fn step<E: Stepped>(
     (rule, rate, step): (StepRule, f64, u64),
     grad: In<'_, E>,
-    arrays: [Option<Out<'_, E>>; 4],
+    arrays: [Option<Out<'_, E>>; SLICES],
 ) -> Result<()> {
     let number = <E::Compute as WithDType>::from_f64;
     let mean = |beta: f64| Mean { keep: number(beta), share: number(1.0 - beta) };
@@ -200,7 +202,7 @@ pub(super) fn step<E: Stepped>(
             operands.run(Momentum { rate: just, momentum: number(momentum), decay: number(decay) })
         }
         StepRule::Nesterov { momentum: share } => {
-            let [momentum, ahead, back] = [share, 1.0 + share, share * share].map(number);
+            let (momentum, ahead, back) = (number(share), number(1.0 + share), number(share * share));
             operands.run(Nesterov { rate: just, momentum, ahead, back })
         }
         StepRule::Adam { beta1, beta2, epsilon, decay } => operands.run(Adam {

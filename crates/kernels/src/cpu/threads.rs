@@ -64,12 +64,15 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// Slices that are divided together, at most. Who has fewer leaves the others empty.
+pub(super) const SLICES: usize = 4;
+
 /// What is done with an item: its number, and its piece of each slice.
-type Item<'f, const N: usize> = dyn Fn(usize, [&mut [u8]; N]) + Sync + 'f;
+type Item<'f> = dyn Fn(usize, [&mut [u8]; SLICES]) + Sync + 'f;
 
 /// Calls `f` with every item, whose pieces have that many bytes, on the threads of the pool that this one works for:
 /// the one place in which work is divided, once for all types. Who knows the elements sees them as such again inside.
-fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usize, f: &Item<'_, N>) {
+fn divide(slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], first: usize, f: &Item<'_>) {
     let count = slices[0].len().div_ceil(sizes[0]);
     if count <= 1 {
         return if count == 1 {
@@ -77,30 +80,33 @@ fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usiz
         };
     }
     let half = count / 2;
-    let (mut after, mut n): ([&mut [u8]; N], _) = (std::array::from_fn(|_| <&mut [u8]>::default()), 0);
-    let before = slices.map(|slice| {
-        let (before, rest) = slice.split_at_mut(half * sizes[n]);
-        after[n] = rest;
-        n += 1;
-        before
-    });
+    let (mut before, mut after) = (slices, <[&mut [u8]; SLICES]>::default());
+    for n in 0..SLICES {
+        (before[n], after[n]) = std::mem::take(&mut before[n]).split_at_mut(half * sizes[n]);
+    }
     rayon::join(|| divide(before, sizes, first, f), || divide(after, sizes, first + half, f));
 }
 
 /// Calls `f` with every item's number and its piece of `d`, of `size` elements, on the pool of a thread that works for
 /// one.
 pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
-    divide([cast_slice_mut(d)], [size * size_of::<D>()], 0, &|i, [d]| f.run(i, cast_slice_mut(d)));
+    let (d, sizes) = (cast_slice_mut::<D, u8>(d), [size * size_of::<D>(), 0, 0, 0]);
+    divide([d, &mut [], &mut [], &mut []], sizes, 0, &|i, [d, ..]| f.run(i, cast_slice_mut(d)));
 }
 
 /// As [`items_here`], on the threads of `pool`.
 pub(super) fn items<D: Pod>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
     // By reference to what has no type, so that the way into the pool is there once.
-    let d = cast_slice_mut::<D, u8>(d);
-    install(pool, [d], [size * size_of::<D>()], &|i, [d]| f.run(i, cast_slice_mut(d)));
+    let (d, sizes) = (cast_slice_mut::<D, u8>(d), [size * size_of::<D>(), 0, 0, 0]);
+    install(pool, [d, &mut [], &mut [], &mut []], sizes, &|i, [d, ..]| f.run(i, cast_slice_mut(d)));
 }
 
-fn install<const N: usize>(pool: &ThreadPool, slices: [&mut [u8]; N], sizes: [usize; N], f: &Item<'_, N>) {
+/// Calls `f` on a thread of `pool`; by reference, as in [`items`].
+pub(super) fn inside(pool: &ThreadPool, f: &mut (dyn FnMut() + Send)) {
+    pool.install(f);
+}
+
+fn install(pool: &ThreadPool, slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], f: &Item<'_>) {
     pool.install(|| divide(slices, sizes, 0, f));
 }
 
@@ -114,9 +120,9 @@ pub(super) fn items2<D: Pod, E: Pod>(
     [d_size, e_size]: [usize; 2],
     f: &Item2<'_, D, E>,
 ) {
-    let sizes = [d_size * size_of::<D>(), e_size * size_of::<E>()];
-    let one: &Item<'_, 2> = &|i, [d, e]| f(i, cast_slice_mut(d), cast_slice_mut(e));
-    install(pool, [cast_slice_mut(d), cast_slice_mut(e)], sizes, one);
+    let sizes = [d_size * size_of::<D>(), e_size * size_of::<E>(), 0, 0];
+    let one: &Item<'_> = &|i, [d, e, ..]| f(i, cast_slice_mut(d), cast_slice_mut(e));
+    install(pool, [cast_slice_mut(d), cast_slice_mut(e), &mut [], &mut []], sizes, one);
 }
 
 /// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
@@ -141,15 +147,24 @@ pub(super) fn split2<A: Sync, D: Pod>(a: &[A], d: &mut [D], row: &(dyn Row2<A, D
     split1(d, &|start: usize, d: &mut [D]| row.run(&a[start..start + d.len()], d));
 }
 
-/// As [`split1`], of several slices of one length that are written.
-pub(super) fn split_all<D: Pod, const N: usize>(all: [&mut [D]; N], row: &(dyn Fn(usize, [&mut [D]; N]) + Sync)) {
+/// As [`split1`], of the first `count` of several slices, which are of one length and written; the others are empty.
+pub(super) fn split_all<D: Pod>(
+    all: [&mut [D]; SLICES],
+    count: usize,
+    row: &(dyn Fn(usize, [&mut [D]; SLICES]) + Sync),
+) {
     match plan(all[0].len()) {
         None => row(0, all),
         Some((pool, chunk)) => {
-            let one: &Item<'_, N> = &|i, all| row(i * chunk, all.map(cast_slice_mut));
-            install(pool, all.map(cast_slice_mut), [chunk * size_of::<D>(); N], one);
+            let mut sizes = [0; SLICES];
+            sizes[..count].fill(chunk * size_of::<D>());
+            install(pool, cast_all(all), sizes, &|i, all| row(i * chunk, cast_all(all)));
         }
     }
+}
+
+fn cast_all<A: Pod, B: Pod>([a, b, c, d]: [&mut [A]; SLICES]) -> [&mut [B]; SLICES] {
+    [cast_slice_mut(a), cast_slice_mut(b), cast_slice_mut(c), cast_slice_mut(d)]
 }
 
 /// Calls `row` with pieces of slices of one length.

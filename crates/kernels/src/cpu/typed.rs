@@ -279,9 +279,9 @@ pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Res
 pub(super) fn step(rule: (StepRule, f64, u64), param: Dst, grad: Src, kept: [Option<Dst>; 3]) -> Result<()> {
     macro_rules! of {
         ($t:ty) => {{
-            let [first, second, third] = kept.map(|kept| kept.map(Out::<$t>::of));
+            let [first, second, third] = kept;
             open!($t; grad; param);
-            optim::step::<$t>(rule, grad, [Some(param), first, second, third])
+            optim::step::<$t>(rule, grad, [Some(param), first.map(Out::of), second.map(Out::of), third.map(Out::of)])
         }};
     }
     with_float!("optimizer_step", param.dtype(), T => of!(T), N => of!(N))
