@@ -241,7 +241,10 @@ type Column<'a, T> = (&'a [[T; SQUARE]], &'a [T]);
 fn turn<T: Multiplied, const SQUARES: usize>(from: Matrix<'_, T>, at: usize, padded: usize, to: &mut [T]) {
     let depth = to.len() / padded;
     let column = |c: usize| from.data[from.place(0, at + c) as usize..][..depth].as_chunks::<SQUARE>();
-    let columns: [[Column<'_, T>; SQUARE]; SQUARES] = from_fn(|group| from_fn(|c| column(group * SQUARE + c)));
+    let mut columns: [[Column<'_, T>; SQUARE]; SQUARES] = [[(&[], &[]); SQUARE]; SQUARES];
+    for (c, to) in columns.as_flattened_mut().iter_mut().enumerate() {
+        *to = column(c);
+    }
     let (whole, rest) = to.split_at_mut(depth / SQUARE * SQUARE * padded);
     for p in 0..depth / SQUARE {
         let mut turned = [[[T::ZERO; SQUARE]; SQUARE]; SQUARES];

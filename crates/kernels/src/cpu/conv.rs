@@ -56,14 +56,21 @@ fn items<T: Element>(dst: &mut [T], size: usize, scratch: &mut [T], each: usize,
         Some(pool) if items >= workers => {
             let run = items.div_ceil(workers);
             threads::items2(pool, (dst, scratch), [run * size, each], &|worker, dst, scratch| {
-                dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(worker * run + i, dst, scratch, 1));
+                for (i, dst) in dst.chunks_mut(size).enumerate() {
+                    f(worker * run + i, dst, scratch, 1);
+                }
             });
         }
-        Some(pool) => pool.install(|| {
-            let threads = pool.current_num_threads();
-            dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, scratch, threads));
+        Some(pool) => threads::inside(pool, &mut || {
+            for (i, dst) in dst.chunks_mut(size).enumerate() {
+                f(i, dst, scratch, pool.current_num_threads());
+            }
         }),
-        None => dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, &mut scratch[..each], 1)),
+        None => {
+            for (i, dst) in dst.chunks_mut(size).enumerate() {
+                f(i, dst, &mut scratch[..each], 1);
+            }
+        }
     }
 }
 
@@ -125,6 +132,21 @@ fn clip(window: &Window, elem: usize, len: usize, positions: &Range<usize>) -> R
     start..to.clamp(start, positions.end)
 }
 
+/// Where a kernel element lies on the first two axes, at a line of positions that is there on those of the result; and at
+/// which of them it lies inside the last one. `None` if it sees nothing of the line.
+#[inline]
+fn seen(
+    window: &Window,
+    [kd, kh, kw]: [usize; 3],
+    ins: [usize; 3],
+    [d, h]: [usize; 2],
+    positions: &Range<usize>,
+) -> Option<([usize; 2], Range<usize>)> {
+    let line = [inside(window, 0, d, kd, ins[0])?, inside(window, 1, h, kh, ins[1])?];
+    let seen = clip(window, kw, ins[2], positions);
+    (!seen.is_empty()).then_some((line, seen))
+}
+
 /// Calls `f` with the lines that make up a run of positions: their positions on the first two axes, those on the last
 /// one, and where they begin in the run.
 fn lines(window: &Window, run: Range<usize>, mut f: impl FnMut([usize; 2], Range<usize>, usize)) {
@@ -140,15 +162,13 @@ fn lines(window: &Window, run: Range<usize>, mut f: impl FnMut([usize; 2], Range
 
 /// What one kernel element sees from a run of positions in a channel that begins at `base`.
 fn read<T: Number>(image: &Image<'_, T>, base: isize, window: &Window, elem: usize, run: Range<usize>, row: &mut [T]) {
-    let ([kd, kh, kw], steps) = (elem_at(window, elem), &image.steps[2..]);
-    lines(window, run, |[d, h], positions, at| {
+    let (elem, steps) = (elem_at(window, elem), &image.steps[2..]);
+    lines(window, run, |line, positions, at| {
         let to = &mut row[at..at + positions.len()];
-        let line = inside(window, 0, d, kd, image.ins[0]).zip(inside(window, 1, h, kh, image.ins[1]));
-        let seen = clip(window, kw, image.ins[2], &positions);
-        let Some((d, h)) = line.filter(|_| !seen.is_empty()) else { return to.fill(T::ZERO) };
+        let Some(([d, h], seen)) = seen(window, elem, image.ins, line, &positions) else { return to.fill(T::ZERO) };
         to[..seen.start - positions.start].fill(T::ZERO);
         to[seen.end - positions.start..].fill(T::ZERO);
-        let first = coordinate(window, 2, seen.start, kw);
+        let first = coordinate(window, 2, seen.start, elem[2]);
         let from = base + d as isize * steps[0] + h as isize * steps[1] + first * steps[2];
         let step = line_step(window, steps[2]);
         strided::put(image.data, from, step, &mut to[seen.start - positions.start..seen.end - positions.start]);
@@ -157,12 +177,10 @@ fn read<T: Number>(image: &Image<'_, T>, base: isize, window: &Window, elem: usi
 
 /// Adds to a channel what one kernel element gave to a run of positions: the transpose of [`read`].
 fn write<T: Number>(plane: &mut [T], ins: [usize; 3], window: &Window, elem: usize, run: Range<usize>, row: &[T]) {
-    let [kd, kh, kw] = elem_at(window, elem);
-    lines(window, run, |[d, h], positions, at| {
-        let line = inside(window, 0, d, kd, ins[0]).zip(inside(window, 1, h, kh, ins[1]));
-        let seen = clip(window, kw, ins[2], &positions);
-        let Some((d, h)) = line.filter(|_| !seen.is_empty()) else { return };
-        let first = (d * ins[1] + h) * ins[2] + coordinate(window, 2, seen.start, kw) as usize;
+    let elem = elem_at(window, elem);
+    lines(window, run, |line, positions, at| {
+        let Some(([d, h], seen)) = seen(window, elem, ins, line, &positions) else { return };
+        let first = (d * ins[1] + h) * ins[2] + coordinate(window, 2, seen.start, elem[2]) as usize;
         let from = &row[at + seen.start - positions.start..at + seen.end - positions.start];
         for (d, &x) in plane[first..].iter_mut().step_by(window.stride[2]).zip(from) {
             *d = d.add(x);
@@ -173,14 +191,12 @@ fn write<T: Number>(plane: &mut [T], ins: [usize; 3], window: &Window, elem: usi
 /// Calls `f(elem, first place, where it looks, positions)` for each line of positions and each kernel element that sees
 /// something there. `steps`: those of the channel looked at.
 fn sights(window: &Window, ins: [usize; 3], steps: &[isize], mut f: impl FnMut(usize, usize, isize, usize)) {
-    lines(window, 0..window.output_positions(), |[d, h], positions, first| {
+    lines(window, 0..window.output_positions(), |line, positions, first| {
         for elem in 0..window.kernel_elems() {
-            let [kd, kh, kw] = elem_at(window, elem);
-            let line = inside(window, 0, d, kd, ins[0]).zip(inside(window, 1, h, kh, ins[1]));
-            let seen = clip(window, kw, ins[2], &positions);
-            if let Some((d, h)) = line.filter(|_| !seen.is_empty()) {
+            let place = elem_at(window, elem);
+            if let Some(([d, h], seen)) = seen(window, place, ins, line, &positions) {
                 let from = d as isize * steps[0] + h as isize * steps[1];
-                let at = from + coordinate(window, 2, seen.start, kw) * steps[2];
+                let at = from + coordinate(window, 2, seen.start, place[2]) * steps[2];
                 f(elem, first + seen.start, at, seen.len());
             }
         }
@@ -214,7 +230,11 @@ fn columns<T: Multiplied>(
     };
     let scratch = &mut scratch[..rows.len() * width];
     match threads {
-        1 => scratch.chunks_exact_mut(width).enumerate().for_each(|(i, row)| fill(i, row)),
+        1 => {
+            for (i, row) in scratch.chunks_exact_mut(width).enumerate() {
+                fill(i, row);
+            }
+        }
         _ => threads::items_here(scratch, width, &fill),
     }
 }
@@ -419,7 +439,11 @@ pub(super) fn dot<T: Number>(a: &[T], data: &[T], at: isize, step: isize) -> T {
 pub(super) fn parts<T: Element>(dst: &mut [T], size: usize, f: &(dyn Piece<T> + Sync)) {
     match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
         Some(pool) => threads::items(pool, dst, size, f),
-        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| f.run(i, dst)),
+        None => {
+            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+                f.run(i, dst);
+            }
+        }
     }
 }
 

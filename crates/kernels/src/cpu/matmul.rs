@@ -56,9 +56,11 @@ impl<'a, T: Number> ProductJob<'a, T> {
             batch: [none; 4],
             rank: 0,
         };
-        for i in (0..lead).filter(|&i| ld[i] != 1) {
-            job.batch[job.rank] = BatchAxis { len: ld[i], lhs: ls[i], rhs: rs[i] };
-            job.rank += 1;
+        for i in 0..lead {
+            if ld[i] != 1 {
+                job.batch[job.rank] = BatchAxis { len: ld[i], lhs: ls[i], rhs: rs[i] };
+                job.rank += 1;
+            }
         }
         job.join_rows();
         job
@@ -82,7 +84,11 @@ impl<'a, T: Number> ProductJob<'a, T> {
     }
 
     fn items(&self) -> usize {
-        self.batch[..self.rank].iter().map(|batch| batch.len).product()
+        let mut items = 1;
+        for batch in &self.batch[..self.rank] {
+            items *= batch.len;
+        }
+        items
     }
 
     /// Both matrices of one item.
@@ -124,13 +130,17 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
     let pool = if work.saturating_mul(items) < THREADS_MIN { None } else { threads::pool() };
     match pool {
         Some(pool) if items >= pool.current_num_threads() => threads::items(pool, dst, size, &one),
-        Some(pool) => pool.install(|| {
+        Some(pool) => threads::inside(pool, &mut || {
             for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
                 let (lhs, rhs) = job.item(i);
                 product([job.m, job.k, job.n], lhs, rhs, dst, pool.current_num_threads());
             }
         }),
-        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| one(i, dst)),
+        None => {
+            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+                one(i, dst);
+            }
+        }
     }
 }
 
@@ -175,7 +185,9 @@ impl<T: Number> Loop for OfRows<'_, '_, T> {
                 let mut sums = [[T::ZERO; PANEL]; BLOCK];
                 for ((((y, &a), &b), &c), &d) in right.chunks_exact(n).zip(a).zip(b).zip(c).zip(d) {
                     let y: &[T; PANEL] = y[j..].first_chunk().expect("n is a multiple of PANEL");
-                    for (sums, x) in sums.iter_mut().zip([a, b, c, d]) {
+                    let x = [a, b, c, d];
+                    for r in 0..BLOCK {
+                        let (sums, x) = (&mut sums[r], x[r]);
                         for column in 0..PANEL {
                             sums[column] = sums[column].add(x.mul(y[column]));
                         }

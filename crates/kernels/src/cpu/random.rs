@@ -186,7 +186,9 @@ pub(super) fn converted<S: Number, T: Element>(
 /// Uniform integers: the floor of numbers in `[low, high)`.
 pub(super) fn uniform_integers<T: Element>(dst: Out<'_, T>, stream: RandomStream, low: f64, high: f64) {
     converted(dst, stream, &|drawn, stream| uniform_f64(drawn, stream, low, high), &|drawn, part| {
-        part.iter_mut().zip(drawn).for_each(|(to, from)| *to = T::from_f64(from.floor()));
+        for (to, from) in part.iter_mut().zip(drawn) {
+            *to = T::from_f64(from.floor());
+        }
     });
 }
 

@@ -100,12 +100,19 @@ pub(super) fn reduce<T: Number>(op: ReduceOp, src: In<'_, T>, axes: Axes, dst: O
         ReduceOp::Min => fold::<T, Min>(src, axes, dst),
         ReduceOp::Mean => {
             fold::<T, Sum>(src, axes, dst);
-            let dims = src.layout.dims().iter().enumerate();
-            let count: usize = dims.filter(|&(i, _)| axes.has(i)).map(|(_, &dim)| dim).product();
-            let count = T::from_count(count);
-            simd(dst.len(), || dst.iter_mut().for_each(|d| *d = d.div(count)));
+            let count = T::from_count(reduced_count(src.layout, axes));
+            simd(dst.len(), || {
+                for d in dst.iter_mut() {
+                    *d = d.div(count);
+                }
+            });
         }
     }
+}
+
+/// Elements that become one.
+fn reduced_count(layout: &Layout, axes: Axes) -> usize {
+    layout.dims().iter().enumerate().filter(|&(i, _)| axes.has(i)).map(|(_, &dim)| dim).product()
 }
 
 /// The sum of a row: for the kernels that need one on the way.
@@ -287,8 +294,10 @@ fn join_row<T: Number, F: Folding<T>>(dst: &mut [T], row: &[T]) {
 fn join_rows<T: Number, F: Folding<T>>(dst: &mut [T], rows: [&[T]; 4]) {
     let [a, b, c, e] = rows;
     simd(dst.len(), || {
-        for ((((d, &a), &b), &c), &e) in dst.iter_mut().zip(a).zip(b).zip(c).zip(e) {
-            *d = F::join(*d, F::join(F::join(a, b), F::join(c, e)));
+        let (count, d) = (dst.len(), &mut *dst);
+        let (a, b, c, e) = (&a[..count], &b[..count], &c[..count], &e[..count]);
+        for i in 0..count {
+            d[i] = F::join(d[i], F::join(F::join(a[i], b[i]), F::join(c[i], e[i])));
         }
     });
 }
@@ -420,12 +429,26 @@ fn position<T: Number, F: Folding<T>>(row: &[T], better: &impl Fn(T, T) -> bool)
         }
         return best.0;
     }
-    let extreme = fold_row::<T, F>(row);
+    place_of(row, fold_row::<T, F>(row))
+}
+
+/// Where the first element is that equals the extreme, or is NaN as it is.
+fn place_of<T: Number>(row: &[T], extreme: T) -> usize {
     let is_it = |x: T| x == extreme || (x.is_nan() && extreme.is_nan());
-    let has_it = |chunk: &[T]| simd(LANES, || chunk.iter().fold(false, |found, &x| found | is_it(x)));
-    let chunk = row.chunks(LANES).position(has_it).unwrap_or(0);
-    let inside = row[chunk * LANES..].iter().position(|&x| is_it(x)).unwrap_or(0);
-    chunk * LANES + inside
+    for start in (0..row.len()).step_by(LANES) {
+        let chunk = &row[start..row.len().min(start + LANES)];
+        let has_it = simd(LANES, || {
+            let mut found = false;
+            for &x in chunk {
+                found |= is_it(x);
+            }
+            found
+        });
+        if has_it {
+            return start + chunk.iter().position(|&x| is_it(x)).unwrap_or(0);
+        }
+    }
+    0
 }
 
 /// Extremes of neighbouring columns, row by row. `steps` are those along a column and to the next one.
@@ -444,11 +467,13 @@ fn arg_columns<T: Number>(
     for j in 1..len {
         let row = strided::dense(data, at + j as isize * steps[0], steps[1], dst.len(), &mut stage);
         simd(row.len(), || {
-            for ((d, best), &new) in dst.iter_mut().zip(best.iter_mut()).zip(row) {
+            let (dst, best) = (&mut dst[..row.len()], &mut best[..row.len()]);
+            for i in 0..row.len() {
                 // Both are written each time, which needs no branch.
-                let wins = better(new, *best) | (new.is_nan() & !best.is_nan());
-                *d = if wins { j as u32 } else { *d };
-                *best = if wins { new } else { *best };
+                let (old, new) = (best[i], row[i]);
+                let wins = better(new, old) | (new.is_nan() & !old.is_nan());
+                dst[i] = if wins { j as u32 } else { dst[i] };
+                best[i] = if wins { new } else { old };
             }
         });
     }

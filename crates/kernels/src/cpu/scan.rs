@@ -7,7 +7,7 @@ use crate::cpu::{
     number::{Float, Number},
     operand::{In, Out},
     special::log_add_exp,
-    strided::StridedIter,
+    strided::{StridedIter, advance, strides},
 };
 
 /// Lines that go together.
@@ -23,7 +23,8 @@ fn lines<const N: usize>(
     let steps = iter.steps();
     iter.rows(&mut |starts| {
         for first in (0..iter.len()).step_by(SIDE) {
-            let at = std::array::from_fn(|n| starts[n] + first as isize * steps[n]);
+            let mut at = starts;
+            advance(&mut at, &steps, first as isize);
             f(at, steps, SIDE.min(iter.len() - first));
         }
     });
@@ -39,11 +40,11 @@ fn scan_by<T: Number, A: Copy>(
     dst: Out<'_, T>,
     (axis, reverse): (usize, bool),
     first: A,
-    next: impl Fn(A, T) -> A,
-    value: impl Fn(A) -> T,
+    next: impl Fn(A, T) -> A + Copy,
+    value: impl Fn(A) -> T + Copy,
 ) {
     let Out { data, layout } = dst;
-    let (len, along) = (layout.dims()[axis], [layout.strides()[axis], src.layout.strides()[axis]]);
+    let (len, along) = (layout.dims()[axis], strides([layout, src.layout], axis));
     lines([layout, src.layout], axis, &mut |starts, steps, count| {
         let mut kept = [first; SIDE];
         for i in order(len, reverse) {
@@ -94,7 +95,7 @@ pub(super) fn beats<T: Number>(op: ScanOp, x: T, best: T) -> bool {
 
 pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, ids: Out<'_, u32>, axis: usize) {
     let layouts = [dst.layout, src.layout, ids.layout];
-    let (len, along) = (dst.layout.dims()[axis], layouts.map(|layout| layout.strides()[axis]));
+    let (len, along) = (dst.layout.dims()[axis], strides(layouts, axis));
     lines(layouts, axis, &mut |starts, steps, count| {
         let mut kept: [Option<(T, u32)>; SIDE] = [None; SIDE];
         for i in order(len, false) {
@@ -115,7 +116,7 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
 pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) -> Result<()> {
     let mut products: Vec<f64> = heap::zeros("cumprod", dst.layout.dims()[axis])?;
     let layouts = [dst.layout, src.layout, grad.layout];
-    let (len, along) = (dst.layout.dims()[axis] as isize, layouts.map(|layout| layout.strides()[axis]));
+    let (len, along) = (dst.layout.dims()[axis] as isize, strides(layouts, axis));
     lines(layouts, axis, &mut |starts, steps, count| {
         for j in 0..count as isize {
             let place = |n: usize, i: isize| (starts[n] + i * along[n] + j * steps[n]) as usize;

@@ -62,11 +62,15 @@ impl<const N: usize> StridedIter<N> {
         let mut outer = 0;
         for (i, &len) in layouts[0].dims().iter().enumerate() {
             if len != 1 && Some(i) != skip {
-                axes[outer] = StridedAxis { len, steps: layouts.map(|layout| layout.strides()[i]) };
+                axes[outer] = StridedAxis { len, steps: strides(layouts, i) };
                 outer += 1;
             }
         }
-        StridedIter { axes, outer, row: none, starts: layouts.map(|layout| layout.offset() as isize) }
+        let mut starts = [0; N];
+        for n in 0..N {
+            starts[n] = layouts[n].offset() as isize;
+        }
+        StridedIter { axes, outer, row: none, starts }
     }
 
     /// Joins axes that follow each other without a gap in every operand; the last one becomes the row.
@@ -119,25 +123,42 @@ impl<const N: usize> StridedIter<N> {
                 let StridedAxis { len, steps } = axes[next];
                 index[next] += 1;
                 if index[next] < len {
-                    (0..N).for_each(|n| at[n] += steps[n]);
+                    advance(&mut at, &steps, 1);
                     break;
                 }
                 index[next] = 0;
-                (0..N).for_each(|n| at[n] -= steps[n] * (len as isize - 1));
+                advance(&mut at, &steps, 1 - len as isize);
             }
         }
     }
 
     /// Calls `f` with where each element lies in each operand.
     #[inline]
-    pub(super) fn elements(&self, mut f: impl FnMut([usize; N])) {
+    pub(super) fn elements(&self, f: &mut impl FnMut([usize; N])) {
         self.rows(&mut |starts| {
             let mut at = starts;
             for _ in 0..self.row.len {
                 f(places(at));
-                (0..N).for_each(|n| at[n] += self.row.steps[n]);
+                advance(&mut at, &self.row.steps, 1);
             }
         });
+    }
+}
+
+/// The stride of each layout along an axis. A loop: `map` of an array is ten times as much to compile.
+pub(super) fn strides<const N: usize>(layouts: [&Layout; N], axis: usize) -> [isize; N] {
+    let mut strides = [0; N];
+    for n in 0..N {
+        strides[n] = layouts[n].strides()[axis];
+    }
+    strides
+}
+
+/// Goes so many steps on in each operand.
+#[inline(always)]
+pub(super) fn advance<const N: usize>(at: &mut [isize; N], steps: &[isize; N], count: isize) {
+    for n in 0..N {
+        at[n] += steps[n] * count;
     }
 }
 
@@ -155,7 +176,11 @@ pub(super) fn sort_axes<A>(axes: &mut [A], key: impl Fn(&A) -> usize) {
 /// Apart from who goes there, so that it is code once.
 #[inline]
 fn places<const N: usize>(at: [isize; N]) -> [usize; N] {
-    at.map(|at| at as usize)
+    let mut places = [0; N];
+    for n in 0..N {
+        places[n] = at[n] as usize;
+    }
+    places
 }
 
 /// `len` elements from `at` on as a slice: where they lie, or copied to `stage`.
@@ -230,9 +255,8 @@ impl<const N: usize> Pieces<N> {
             for line in (0..self.lines.len).step_by(self.rows) {
                 for i in (0..len).step_by(self.len) {
                     let mut at = starts;
-                    for (n, at) in at.iter_mut().enumerate() {
-                        *at += line as isize * self.lines.steps[n] + i as isize * steps[n];
-                    }
+                    advance(&mut at, &self.lines.steps, line as isize);
+                    advance(&mut at, &steps, i as isize);
                     f(at, self.rows.min(self.lines.len - line), self.len.min(len - i));
                 }
             }
@@ -350,11 +374,10 @@ fn rows<const S: usize, const N: usize>(
         StagedSource::new(source, &pieces, n)
     });
     pieces.each(&mut |at, rows, len| {
-        let mut n = 0;
-        let parts = sources.each_mut().map(|source| {
-            n += 1;
-            source.get(at[n], rows, len)
-        });
+        let mut parts: [&[u8]; S] = [&[]; S];
+        for (n, source) in sources.iter_mut().enumerate() {
+            parts[n] = source.get(at[n + 1], rows, len);
+        }
         with_target((dst, size), at[0], step, rows * len, read, &mut |out| row(parts, out));
     });
 }
@@ -413,7 +436,7 @@ pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
                 iter.rows(&mut |[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len]))
             }
         },
-        _ => iter.elements(|[to, from]| data[to] = src.data[from]),
+        _ => iter.elements(&mut |[to, from]| data[to] = src.data[from]),
     }
 }
 

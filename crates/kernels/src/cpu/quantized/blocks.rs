@@ -235,12 +235,8 @@ impl<'a, F: Fn(&mut Block<'a>, &[u8; SIZE]), const SIZE: usize> Loop for Opening
 
     #[inline(always)]
     fn run(self) {
-        let len = self.row.len;
-        let numbers = self.row.numbers.all().chunks_exact_mut(len);
-        let bases = self.row.bases.chunks_exact_mut(len / 16);
-        let scales = self.row.scales.iter_mut().zip(&mut self.row.base_scales);
-        for (((numbers, bases), (scale, base_scale)), block) in numbers.zip(bases).zip(scales).zip(self.blocks) {
-            (self.open)(&mut Block { numbers, bases, scale, base_scale }, block);
+        for (mut place, block) in self.row.places().zip(self.blocks) {
+            (self.open)(&mut place, block);
         }
     }
 }
@@ -260,6 +256,16 @@ impl Opened {
         heap::resize(op, &mut self.bases, k / 16)?;
         heap::resize(op, &mut self.scales, k / len)?;
         heap::resize(op, &mut self.base_scales, k / len)
+    }
+
+    /// Where blocks go.
+    #[inline(always)]
+    fn places(&mut self) -> impl Iterator<Item = Block<'_>> {
+        let numbers = self.numbers.all().chunks_exact_mut(self.len);
+        let bases = self.bases.chunks_exact_mut(self.len / 16);
+        let scales = self.scales.iter_mut().zip(&mut self.base_scales);
+        let places = numbers.zip(bases).zip(scales);
+        places.map(|((numbers, bases), (scale, base_scale))| Block { numbers, bases, scale, base_scale })
     }
 
     /// How many numbers there is room for.

@@ -23,7 +23,7 @@ impl<'a> Weighed<'a> {
     fn new(x: &'a [f32], importance: Option<&[f32]>) -> Self {
         let weights = importance.map(|importance| {
             let mean = x.iter().map(|x| x * x).sum::<f32>() / LARGE as f32;
-            std::array::from_fn(|i| importance[i] * (mean + x[i] * x[i]).sqrt())
+            by_place(|i| importance[i] * (mean + x[i] * x[i]).sqrt())
         });
         Weighed { x, weights }
     }
@@ -65,6 +65,15 @@ pub(super) fn block(dtype: GgmlDType, x: &[f32], importance: Option<&[f32]>, b: 
         Q8K => q8k(x, b),
         F32 | F16 | BF16 => unreachable!("floats have no blocks"),
     }
+}
+
+/// An array of what `of` gives for each place. By a loop: the library's function is ten times as much to compile.
+fn by_place<T: Copy + Default, const N: usize>(of: impl Fn(usize) -> T) -> [T; N] {
+    let mut all = [T::default(); N];
+    for (i, to) in all.iter_mut().enumerate() {
+        *to = of(i);
+    }
+    all
 }
 
 fn put_half(b: &mut [u8], at: usize, x: f32) -> f32 {
@@ -147,7 +156,7 @@ fn symmetric(x: &[f32], most: i32, rounds: usize) -> f32 {
             (xs + w * x * q, squares + w * q * q)
         })
     };
-    let of = |by: f32| -> [i32; 16] { std::array::from_fn(|i| number(by * x[i])) };
+    let of = |by: f32| -> [i32; 16] { by_place(|i| number(by * x[i])) };
     let mut numbers = of(-(most as f32) / far);
     let (mut xs, mut squares) = sums(&numbers);
     for _ in 0..rounds {
@@ -275,7 +284,7 @@ fn weighed_with_least(x: &[f32], weights: &[f32], most: i32) -> (f32, f32) {
 fn short<const PARTS: usize>(all: [f32; PARTS], most: f32) -> ([u8; PARTS], f32) {
     let top = all.iter().fold(0.0, |top: f32, &x| top.max(x));
     let by = if top > 0.0 { most / top } else { 0.0 };
-    (all.map(|x| nearest(by * x).clamp(0, most as i32) as u8), top / most)
+    (by_place(|i| nearest(by * all[i]).clamp(0, most as i32) as u8), top / most)
 }
 
 /// The number of `x` in a part with this scale.
@@ -293,19 +302,18 @@ fn pairs(b: &mut [u8], numbers: &[u8; LARGE]) {
 }
 
 fn q2k(of: &Weighed<'_>, b: &mut [u8]) {
-    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.with_least(i, 16, 3)));
-    let (scales, scale) = short(parts.map(|part| part.0), 15.0);
-    let (bases, base) = short(parts.map(|part| part.1), 15.0);
+    let (x, parts) = (of.x, by_place::<_, 16>(|i| of.with_least(i, 16, 3)));
+    let (scales, scale) = short::<16>(by_place(|i| parts[i].0), 15.0);
+    let (bases, base) = short::<16>(by_place(|i| parts[i].1), 15.0);
     let (scale, base) = (put_half(b, 80, scale), put_half(b, 82, base));
     (0..16).for_each(|i| b[i] = scales[i] | bases[i] << 4);
-    let numbers = std::array::from_fn(|i| {
-        number(x[i], scale * f32::from(scales[i / 16]), base * f32::from(bases[i / 16]), 0..=3) as u8
-    });
+    let numbers =
+        by_place(|i| number(x[i], scale * f32::from(scales[i / 16]), base * f32::from(bases[i / 16]), 0..=3) as u8);
     pairs(&mut b[16..80], &numbers);
 }
 
 fn q3k(of: &Weighed<'_>, b: &mut [u8]) {
-    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.symmetric(i, 4, 0)));
+    let (x, parts) = (of.x, by_place::<_, 16>(|i| of.symmetric(i, 4, 0)));
     let far = farthest(&parts);
     let by = if far == 0.0 { 0.0 } else { -32.0 / far };
     b.fill(0);
@@ -315,7 +323,7 @@ fn q3k(of: &Weighed<'_>, b: &mut [u8]) {
         b[96 + 8 + i % 4] |= scale >> 4 << (i / 4 * 2);
     }
     let scale = put_half(b, 108, inverse(by));
-    let numbers: [u8; LARGE] = std::array::from_fn(|i| {
+    let numbers: [u8; LARGE] = by_place(|i| {
         let scale = scale * f32::from(signed_six_bits(&b[96..108], i / 16));
         (number(x[i], scale, 0.0, -4..=3) + 4) as u8
     });
@@ -327,16 +335,16 @@ fn q3k(of: &Weighed<'_>, b: &mut [u8]) {
 
 /// `Q4K`, or with numbers up to 31 `Q5K`.
 fn q45k(of: &Weighed<'_>, most: i32, b: &mut [u8]) {
-    let (x, parts) = (of.x, std::array::from_fn::<_, 8, _>(|i| of.with_least(i, 32, most)));
-    let (scales, scale) = short(parts.map(|part| part.0), 63.0);
-    let (bases, base) = short(parts.map(|part| part.1), 63.0);
+    let (x, parts) = (of.x, by_place::<_, 8>(|i| of.with_least(i, 32, most)));
+    let (scales, scale) = short::<8>(by_place(|i| parts[i].0), 63.0);
+    let (bases, base) = short::<8>(by_place(|i| parts[i].1), 63.0);
     let (scale, base) = (put_half(b, 0, scale), put_half(b, 2, base));
     for i in 0..4 {
         b[4 + i] = scales[i] | scales[i + 4] >> 4 << 6;
         b[8 + i] = bases[i] | bases[i + 4] >> 4 << 6;
         b[12 + i] = scales[i + 4] & 15 | bases[i + 4] << 4;
     }
-    let numbers: [u8; LARGE] = std::array::from_fn(|i| {
+    let numbers: [u8; LARGE] = by_place(|i| {
         let (part, least) = six_bits(&b[4..16], i / 32);
         number(x[i], scale * f32::from(part), base * f32::from(least), 0..=most) as u8
     });
@@ -352,16 +360,16 @@ fn q45k(of: &Weighed<'_>, most: i32, b: &mut [u8]) {
 }
 
 fn q6k(of: &Weighed<'_>, b: &mut [u8]) {
-    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.symmetric(i, 32, 3)));
+    let (x, parts) = (of.x, by_place::<_, 16>(|i| of.symmetric(i, 32, 3)));
     let far = farthest(&parts);
     let by = if far == 0.0 { 0.0 } else { -128.0 / far };
     let scale = put_half(b, 208, inverse(by));
-    let scales = parts.map(|part| nearest(by * part).clamp(-128, 127) as i8);
+    let scales: [i8; 16] = by_place(|i| nearest(by * parts[i]).clamp(-128, 127) as i8);
     (0..16).for_each(|i| b[192 + i] = scales[i] as u8);
     let number = |i: usize| (number(x[i], scale * f32::from(scales[i / 16]), 0.0, -32..=31) + 32) as u8;
     for j in (0..LARGE).step_by(128) {
         for l in 0..32 {
-            let q: [u8; 4] = std::array::from_fn(|plane| number(j + 32 * plane + l));
+            let q: [u8; 4] = by_place(|plane| number(j + 32 * plane + l));
             b[j / 2 + l] = q[0] & 15 | q[2] << 4;
             b[j / 2 + 32 + l] = q[1] & 15 | q[3] << 4;
             b[128 + j / 4 + l] = (0..4).fold(0, |all, plane| all | q[plane] >> 4 << (2 * plane));
