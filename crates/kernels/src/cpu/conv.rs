@@ -55,11 +55,12 @@ fn items<T: Element>(dst: &mut [T], size: usize, scratch: &mut [T], each: usize,
     match if workers > 1 { threads::pool() } else { None } {
         Some(pool) if items >= workers => {
             let run = items.div_ceil(workers);
-            threads::items2(pool, (dst, scratch), [run * size, each], &|worker, dst, scratch| {
+            let share = |worker: usize, dst: &mut [T], scratch: &mut [T]| {
                 for (i, dst) in dst.chunks_mut(size).enumerate() {
                     f(worker * run + i, dst, scratch, 1);
                 }
-            });
+            };
+            threads::items2(pool, (dst, scratch), [run * size, each], &share);
         }
         Some(pool) => threads::inside(pool, &mut || {
             for (i, dst) in dst.chunks_mut(size).enumerate() {

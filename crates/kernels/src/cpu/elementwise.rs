@@ -619,6 +619,6 @@ fn choose_row<I: IndexElement, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &
 pub(super) fn choose<I: IndexElement, T: Element>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
     match (cond.dense(), yes.dense(), no.dense()) {
         (Some(c), Some(yes), Some(no)) => choose_row(c, yes, no, dst.dense()),
-        _ => strided::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),
+        _ => strided::rows4(cond, yes, no, dst, &choose_row::<I, T>),
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, d
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
-        iter.rows(&mut |[to, from]| {
+        iter.rows(&mut |[to, from]: [isize; 2]| {
             let to = shifted(to as usize, i, sd);
             if id < dim {
                 let from = shifted(from as usize, id, ss);
@@ -115,7 +115,7 @@ pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axi
         return;
     }
     for (i, &id) in inside() {
-        iter.rows(&mut |[to, from]| {
+        iter.rows(&mut |[to, from]: [isize; 2]| {
             let (to, from) = (shifted(to as usize, id, sd), shifted(from as usize, i, ss));
             add_row(&mut data[to..to + len], &src.data[from..from + len]);
         });

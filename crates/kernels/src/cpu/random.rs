@@ -22,6 +22,7 @@ use crate::cpu::{
     math,
     number::Number,
     operand::{Element, Out},
+    rows::Row2,
     threads,
 };
 
@@ -165,27 +166,30 @@ pub(super) fn uniform_f64(dst: Out<'_, f64>, stream: RandomStream, low: f64, hig
 /// Numbers drawn at a time by what converts them.
 const DRAWN: usize = 512;
 
+/// Draws numbers, which two others describe.
+type Draw<S> = fn(Out<'_, S>, RandomStream, f64, f64);
+
 /// Fills `dst` with what `convert` makes of numbers of another type, which `draw` draws.
 pub(super) fn converted<S: Number, T: Element>(
     dst: Out<'_, T>,
     stream: RandomStream,
-    draw: &(dyn Fn(Out<'_, S>, RandomStream) + Sync),
-    convert: &(dyn Fn(&[S], &mut [T]) + Sync),
+    (draw, low, high): (Draw<S>, f64, f64),
+    convert: &(dyn Row2<S, T> + Sync),
 ) {
     threads::split1(dst.dense(), &|start: usize, part: &mut [T]| {
         let mut stage = [S::ZERO; DRAWN];
         for (i, part) in part.chunks_mut(DRAWN).enumerate() {
             let (drawn, layout) = (&mut stage[..part.len()], Layout::contiguous(Shape::from(part.len())));
             let first = stream.first.wrapping_add((start + i * DRAWN) as u64);
-            draw(Out { data: drawn, layout: &layout }, RandomStream { first, ..stream });
-            convert(drawn, part);
+            draw(Out { data: drawn, layout: &layout }, RandomStream { first, ..stream }, low, high);
+            convert.run(drawn, part);
         }
     });
 }
 
 /// Uniform integers: the floor of numbers in `[low, high)`.
 pub(super) fn uniform_integers<T: Element>(dst: Out<'_, T>, stream: RandomStream, low: f64, high: f64) {
-    converted(dst, stream, &|drawn, stream| uniform_f64(drawn, stream, low, high), &|drawn, part| {
+    converted(dst, stream, (uniform_f64, low, high), &|drawn: &[f64], part: &mut [T]| {
         for (to, from) in part.iter_mut().zip(drawn) {
             *to = T::from_f64(from.floor());
         }
@@ -197,7 +201,7 @@ pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: RandomStream, low
     let (least, end) = (T::from_f64(low), T::from_f64(high));
     let last = if end > least { end.next_down() } else { least };
     let (low, high) = (least.to_f64(), end.to_f64());
-    converted(dst, stream, &|drawn, stream| uniform_f32(drawn, stream, low, high), &|drawn, part: &mut [T]| {
+    converted(dst, stream, (uniform_f32, low, high), &|drawn: &[f32], part: &mut [T]| {
         T::narrow(drawn, part);
         part.iter_mut().filter(|x| **x >= end).for_each(|x| *x = last);
     });
@@ -205,7 +209,7 @@ pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: RandomStream, low
 
 /// Normal halves: those of f32, rounded.
 pub(super) fn normal_halves<T: Half>(dst: Out<'_, T>, stream: RandomStream, mean: f64, std: f64) {
-    converted(dst, stream, &|drawn, stream| normal_f32(drawn, stream, mean, std), &T::narrow);
+    converted(dst, stream, (normal_f32, mean, std), &T::narrow);
 }
 
 /// Normal with this mean and deviation.

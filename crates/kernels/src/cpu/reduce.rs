@@ -402,7 +402,7 @@ fn arg_by<T: Number, F: Folding<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u3
     let iter = StridedIter::in_order([src.layout], Some(axis));
     let [along] = iter.steps();
     let mut rest = dst.dense();
-    iter.rows(&mut |[at]| {
+    iter.rows(&mut |[at]: [isize; 1]| {
         let (row, after) = std::mem::take(&mut rest).split_at_mut(iter.len());
         rest = after;
         if step == 1 {

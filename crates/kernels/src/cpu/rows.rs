@@ -35,6 +35,50 @@ impl<A, B, D, F: Fn(&[A], &[B], &mut [D])> Row3<A, B, D> for F {
     }
 }
 
+/// Of three sources and a destination.
+pub(super) trait Row4<A, B, C, D> {
+    fn run(&self, a: &[A], b: &[B], c: &[C], d: &mut [D]);
+}
+
+impl<A, B, C, D, F: Fn(&[A], &[B], &[C], &mut [D])> Row4<A, B, C, D> for F {
+    fn run(&self, a: &[A], b: &[B], c: &[C], d: &mut [D]) {
+        self(a, b, c, d);
+    }
+}
+
+/// Of so many sources and a destination, in bytes.
+pub(super) trait RowOfBytes<const S: usize> {
+    fn run(&self, sources: [&[u8]; S], d: &mut [u8]);
+}
+
+impl<const S: usize, F: Fn([&[u8]; S], &mut [u8])> RowOfBytes<S> for F {
+    fn run(&self, sources: [&[u8]; S], d: &mut [u8]) {
+        self(sources, d);
+    }
+}
+
+/// Of a row of which is known where it lies.
+pub(super) trait Place<A> {
+    fn run(&mut self, at: A);
+}
+
+impl<A, F: FnMut(A)> Place<A> for F {
+    fn run(&mut self, at: A) {
+        self(at);
+    }
+}
+
+/// Of pieces of two destinations, and their number.
+pub(super) trait Piece2<D, E> {
+    fn run(&self, i: usize, d: &mut [D], e: &mut [E]);
+}
+
+impl<D, E, F: Fn(usize, &mut [D], &mut [E])> Piece2<D, E> for F {
+    fn run(&self, i: usize, d: &mut [D], e: &mut [E]) {
+        self(i, d, e);
+    }
+}
+
 /// Of a piece of a destination: its number, or where it begins.
 pub(super) trait Piece<D> {
     fn run(&self, i: usize, d: &mut [D]);

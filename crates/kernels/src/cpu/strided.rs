@@ -9,7 +9,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use crate::base::{layout::Layout, shape::MAX_RANK};
 use crate::cpu::{
     operand::{In, Out},
-    rows::{Row1, Row2, Row3},
+    rows::{Place, Row1, Row2, Row3, Row4, RowOfBytes},
     types::with_size,
 };
 
@@ -105,7 +105,7 @@ impl<const N: usize> StridedIter<N> {
 
     /// Calls `f` with where each row begins in each operand. By reference: a row is worth a call, and the loop around
     /// it is there once.
-    pub(super) fn rows(&self, f: &mut dyn FnMut([isize; N])) {
+    pub(super) fn rows(&self, f: &mut dyn Place<[isize; N]>) {
         let axes = &self.axes[..self.outer];
         if self.row.len == 0 || axes.iter().any(|axis| axis.len == 0) {
             return;
@@ -113,7 +113,7 @@ impl<const N: usize> StridedIter<N> {
         let mut at = self.starts;
         let mut index = [0usize; MAX_RANK];
         loop {
-            f(at);
+            f.run(at);
             let mut next = axes.len();
             loop {
                 if next == 0 {
@@ -135,7 +135,7 @@ impl<const N: usize> StridedIter<N> {
     /// Calls `f` with where each element lies in each operand.
     #[inline]
     pub(super) fn elements(&self, f: &mut impl FnMut([usize; N])) {
-        self.rows(&mut |starts| {
+        self.rows(&mut |starts: [isize; N]| {
             let mut at = starts;
             for _ in 0..self.row.len {
                 f(places(at));
@@ -251,7 +251,7 @@ impl<const N: usize> Pieces<N> {
     /// Calls `f` with where each piece begins in each operand, its rows, and their length.
     fn each(&self, f: &mut dyn FnMut([isize; N], usize, usize)) {
         let StridedAxis { len, steps } = self.iter.row;
-        self.iter.rows(&mut |starts| {
+        self.iter.rows(&mut |starts: [isize; N]| {
             for line in (0..self.lines.len).step_by(self.rows) {
                 for i in (0..len).step_by(self.len) {
                     let mut at = starts;
@@ -354,15 +354,12 @@ fn with_target(
     with_size!(size, T => scatter(cast_slice::<u8, T>(stage), cast_slice_mut(data), at, step));
 }
 
-/// What is done with a piece of the sources and the destination.
-type Row<'f, const S: usize> = dyn Fn([&[u8]; S], &mut [u8]) + 'f;
-
 /// `row` writes every part of `dst` from those of `S` sources; `read` if it also reads what `dst` held. `N` is `S + 1`.
 fn rows<const S: usize, const N: usize>(
     sources: [ByteOperand<'_>; S],
     (dst, size, layout): (&mut [u8], usize, &Layout),
     read: bool,
-    row: &Row<'_, S>,
+    row: &dyn RowOfBytes<S>,
 ) {
     let mut layouts = [layout; N];
     layouts[1..].iter_mut().zip(&sources).for_each(|(layout, source)| *layout = source.layout);
@@ -378,7 +375,7 @@ fn rows<const S: usize, const N: usize>(
         for (n, source) in sources.iter_mut().enumerate() {
             parts[n] = source.get(at[n + 1], rows, len);
         }
-        with_target((dst, size), at[0], step, rows * len, read, &mut |out| row(parts, out));
+        with_target((dst, size), at[0], step, rows * len, read, &mut |out| row.run(parts, out));
     });
 }
 
@@ -389,22 +386,21 @@ fn target<D: Pod>(dst: Out<'_, D>) -> (&mut [u8], usize, &Layout) {
 
 /// `row` writes every part of `dst`, which it may read.
 pub(super) fn rows1<D: Pod>(dst: Out<'_, D>, row: &dyn Row1<D>) {
-    rows::<0, 1>([], target(dst), true, &|[], d| row.run(cast_slice_mut(d)));
+    rows::<0, 1>([], target(dst), true, &|[]: [&[u8]; 0], d: &mut [u8]| row.run(cast_slice_mut(d)));
 }
 
 /// `row` writes every part of `dst` from that of `a`; `read` if it also reads what `dst` held.
 pub(super) fn rows2<A: Pod, D: Pod>(a: In<'_, A>, dst: Out<'_, D>, read: bool, row: &dyn Row2<A, D>) {
-    rows::<1, 2>([a.into()], target(dst), read, &|[a], d| row.run(cast_slice(a), cast_slice_mut(d)));
+    let row: &dyn RowOfBytes<1> = &|[a]: [&[u8]; 1], d: &mut [u8]| row.run(cast_slice(a), cast_slice_mut(d));
+    rows::<1, 2>([a.into()], target(dst), read, row);
 }
 
 /// As [`rows2`], from two operands.
 pub(super) fn rows3<A: Pod, B: Pod, D: Pod>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &dyn Row3<A, B, D>) {
-    let row: &Row<'_, 2> = &|[a, b], d| row.run(cast_slice(a), cast_slice(b), cast_slice_mut(d));
+    let row: &dyn RowOfBytes<2> =
+        &|[a, b]: [&[u8]; 2], d: &mut [u8]| row.run(cast_slice(a), cast_slice(b), cast_slice_mut(d));
     rows::<2, 3>([a.into(), b.into()], target(dst), false, row);
 }
-
-/// The rows of three operands, to write a fourth.
-type Row4<'r, A, B, C, D> = &'r dyn Fn(&[A], &[B], &[C], &mut [D]);
 
 /// As [`rows2`], from three operands.
 pub(super) fn rows4<A: Pod, B: Pod, C: Pod, D: Pod>(
@@ -412,9 +408,11 @@ pub(super) fn rows4<A: Pod, B: Pod, C: Pod, D: Pod>(
     b: In<'_, B>,
     c: In<'_, C>,
     dst: Out<'_, D>,
-    row: Row4<'_, A, B, C, D>,
+    row: &dyn Row4<A, B, C, D>,
 ) {
-    let row: &Row<'_, 3> = &|[a, b, c], d| row(cast_slice(a), cast_slice(b), cast_slice(c), cast_slice_mut(d));
+    let row: &dyn RowOfBytes<3> = &|[a, b, c]: [&[u8]; 3], d: &mut [u8]| {
+        row.run(cast_slice(a), cast_slice(b), cast_slice(c), cast_slice_mut(d));
+    };
     rows::<3, 4>([a.into(), b.into(), c.into()], target(dst), false, row);
 }
 
@@ -424,17 +422,19 @@ pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
     let mut iter = StridedIter::new([layout, src.layout]);
     let len = iter.len();
     match iter.steps() {
-        [1, 1] => iter.rows(&mut |[to, from]| {
+        [1, 1] => iter.rows(&mut |[to, from]: [isize; 2]| {
             data[to as usize..to as usize + len].copy_from_slice(&src.data[from as usize..from as usize + len]);
         }),
-        [1, 0] => iter.rows(&mut |[to, from]| data[to as usize..to as usize + len].fill(src.data[from as usize])),
+        [1, 0] => iter.rows(&mut |[to, from]: [isize; 2]| {
+            data[to as usize..to as usize + len].fill(src.data[from as usize]);
+        }),
         [1, step] => match iter.take_axis(|axis| axis.steps[1] == 1) {
-            Some(axis) => {
-                iter.rows(&mut |starts| transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len]))
-            }
-            None => {
-                iter.rows(&mut |[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len]))
-            }
+            Some(axis) => iter.rows(&mut |starts: [isize; 2]| {
+                transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len]);
+            }),
+            None => iter.rows(&mut |[to, from]: [isize; 2]| {
+                gather(src.data, from, step, &mut data[to as usize..to as usize + len]);
+            }),
         },
         _ => iter.elements(&mut |[to, from]| data[to] = src.data[from]),
     }

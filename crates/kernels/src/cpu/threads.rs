@@ -10,7 +10,7 @@ use bytemuck::{Pod, cast_slice_mut};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::base::{env, say::say};
-use crate::cpu::rows::{Piece, Row2, Row3};
+use crate::cpu::rows::{Piece, Piece2, Row2, Row3};
 
 /// Elements below which an elementwise kernel stays on its thread: about the time it takes to wake one.
 pub const ELEMENTS_MIN: usize = 256 << 10;
@@ -67,16 +67,24 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
 /// Slices that are divided together, at most. Who has fewer leaves the others empty.
 pub(super) const SLICES: usize = 4;
 
-/// What is done with an item: its number, and its piece of each slice.
-type Item<'f> = dyn Fn(usize, [&mut [u8]; SLICES]) + Sync + 'f;
+/// What is done with an item: its number, and its piece of each slice. A trait of its own as in `rows.rs`.
+trait Item: Sync {
+    fn run(&self, i: usize, pieces: [&mut [u8]; SLICES]);
+}
+
+impl<F: Fn(usize, [&mut [u8]; SLICES]) + Sync> Item for F {
+    fn run(&self, i: usize, pieces: [&mut [u8]; SLICES]) {
+        self(i, pieces);
+    }
+}
 
 /// Calls `f` with every item, whose pieces have that many bytes, on the threads of the pool that this one works for:
 /// the one place in which work is divided, once for all types. Who knows the elements sees them as such again inside.
-fn divide(slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], first: usize, f: &Item<'_>) {
+fn divide(slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], first: usize, f: &dyn Item) {
     let count = slices[0].len().div_ceil(sizes[0]);
     if count <= 1 {
         return if count == 1 {
-            f(first, slices)
+            f.run(first, slices)
         };
     }
     let half = count / 2;
@@ -91,14 +99,18 @@ fn divide(slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], first: usize, f: 
 /// one.
 pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
     let (d, sizes) = (cast_slice_mut::<D, u8>(d), [size * size_of::<D>(), 0, 0, 0]);
-    divide([d, &mut [], &mut [], &mut []], sizes, 0, &|i, [d, ..]| f.run(i, cast_slice_mut(d)));
+    divide([d, &mut [], &mut [], &mut []], sizes, 0, &|i: usize, [d, ..]: [&mut [u8]; SLICES]| {
+        f.run(i, cast_slice_mut(d));
+    });
 }
 
 /// As [`items_here`], on the threads of `pool`.
 pub(super) fn items<D: Pod>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
     // By reference to what has no type, so that the way into the pool is there once.
     let (d, sizes) = (cast_slice_mut::<D, u8>(d), [size * size_of::<D>(), 0, 0, 0]);
-    install(pool, [d, &mut [], &mut [], &mut []], sizes, &|i, [d, ..]| f.run(i, cast_slice_mut(d)));
+    install(pool, [d, &mut [], &mut [], &mut []], sizes, &|i: usize, [d, ..]: [&mut [u8]; SLICES]| {
+        f.run(i, cast_slice_mut(d));
+    });
 }
 
 /// Calls `f` on a thread of `pool`; by reference, as in [`items`].
@@ -106,23 +118,22 @@ pub(super) fn inside(pool: &ThreadPool, f: &mut (dyn FnMut() + Send)) {
     pool.install(f);
 }
 
-fn install(pool: &ThreadPool, slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], f: &Item<'_>) {
+fn install(pool: &ThreadPool, slices: [&mut [u8]; SLICES], sizes: [usize; SLICES], f: &dyn Item) {
     pool.install(|| divide(slices, sizes, 0, f));
 }
-
-/// What is done with an item and its pieces of two slices.
-type Item2<'f, D, E> = dyn Fn(usize, &mut [D], &mut [E]) + Sync + 'f;
 
 /// As [`items`], with pieces of two slices, of that many elements each.
 pub(super) fn items2<D: Pod, E: Pod>(
     pool: &ThreadPool,
     (d, e): (&mut [D], &mut [E]),
     [d_size, e_size]: [usize; 2],
-    f: &Item2<'_, D, E>,
+    f: &(dyn Piece2<D, E> + Sync),
 ) {
     let sizes = [d_size * size_of::<D>(), e_size * size_of::<E>(), 0, 0];
-    let one: &Item<'_> = &|i, [d, e, ..]| f(i, cast_slice_mut(d), cast_slice_mut(e));
-    install(pool, [cast_slice_mut(d), cast_slice_mut(e), &mut [], &mut []], sizes, one);
+    let slices: [&mut [u8]; SLICES] = [cast_slice_mut(d), cast_slice_mut(e), &mut [], &mut []];
+    install(pool, slices, sizes, &|i: usize, [d, e, ..]: [&mut [u8]; SLICES]| {
+        f.run(i, cast_slice_mut(d), cast_slice_mut(e));
+    });
 }
 
 /// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
@@ -158,7 +169,7 @@ pub(super) fn split_all<D: Pod>(
         Some((pool, chunk)) => {
             let mut sizes = [0; SLICES];
             sizes[..count].fill(chunk * size_of::<D>());
-            install(pool, cast_all(all), sizes, &|i, all| row(i * chunk, cast_all(all)));
+            install(pool, cast_all(all), sizes, &|i: usize, all: [&mut [u8]; SLICES]| row(i * chunk, cast_all(all)));
         }
     }
 }
