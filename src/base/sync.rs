@@ -173,8 +173,7 @@ impl<T> ThreadOwned<T> {
     /// Runs `f` with the value of the calling thread; with one for this call alone, if the thread's own is gone.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        let here = self.here();
-        let entered = if here.is_null() { self.first() } else { ThreadEntry { here, is_late: false } };
+        let entered = self.entered();
         // SAFETY: a late one is this call's (`first`). Else a place leads to the value of the home of this thread that
         // `first` noted it in: that stays where it is until `ThreadHome::drop`, which makes the place lead nowhere
         // first. The borrow is no longer than this call, and where thread-locals are destroyed inside `f`, the process
@@ -188,7 +187,15 @@ impl<T> ThreadOwned<T> {
         !self.here().is_null()
     }
 
-    /// Where the place leads. Apart from `with`, of which there is one for each closure: the reading is compiled once.
+    /// The value of the calling thread. Apart from `with`, of which there is one for each closure: the reading is
+    /// compiled once.
+    #[inline(always)]
+    fn entered(&self) -> ThreadEntry<T> {
+        let here = self.here();
+        if here.is_null() { self.first() } else { ThreadEntry { here, is_late: false } }
+    }
+
+    /// Where the place leads.
     #[inline(always)]
     fn here(&self) -> *const T {
         // A place has no drop, so that it is always there.

@@ -159,7 +159,8 @@ impl fmt::Display for Frame {
         }
         write!(f, "\n{:NAME_MAX$} {:>12} {:>9} {:>9} {:>13}", "manager", "bytes", "arrays", "dead", "by second")?;
         // Those with most bytes; of equal ones those that come first, so that a manager comes with those above it.
-        let mut shown = places_by(self.rows.len(), &|a, b| self.rows[b].bytes.cmp(&self.rows[a].bytes));
+        let by_bytes = |a: usize, b: usize| self.rows[b].bytes.cmp(&self.rows[a].bytes);
+        let mut shown = places_by(self.rows.len(), &by_bytes);
         shown.truncate(ROWS_MAX);
         sort_by(&mut shown, Ord::cmp);
         for row in shown.iter().map(|&at| &self.rows[at]) {

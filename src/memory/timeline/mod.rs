@@ -231,8 +231,8 @@ struct SpanEdges<'a> {
 impl<'a> SpanEdges<'a> {
     fn new(spans: &'a [Span]) -> Self {
         let end = |i: usize| (spans[i].end, spans[i].end == Some(spans[i].start));
-        let starts = places_by(spans.len(), &|a, b| spans[a].start.cmp(&spans[b].start));
-        let mut ends = places_by(spans.len(), &|a, b| end(a).cmp(&end(b)));
+        let starts = places_by(spans.len(), &|a: usize, b: usize| spans[a].start.cmp(&spans[b].start));
+        let mut ends = places_by(spans.len(), &|a: usize, b: usize| end(a).cmp(&end(b)));
         ends.retain(|&i| spans[i].end.is_some());
         SpanEdges { spans, starts: starts.into_iter().peekable(), ends: ends.into_iter().peekable() }
     }

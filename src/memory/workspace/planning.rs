@@ -481,7 +481,7 @@ fn place_in_order(lives: &[Life], fixed: &[usize], order: &[usize]) -> Vec<usize
     let mut offsets = vec![0; lives.len()];
     offsets[..fixed.len()].copy_from_slice(fixed);
     // What has a place, by offset.
-    let mut placed = places_by(fixed.len(), &|a, b| fixed[a].cmp(&fixed[b]));
+    let mut placed = places_by(fixed.len(), &|a: usize, b: usize| fixed[a].cmp(&fixed[b]));
     for &at in order {
         let life = lives[at];
         let (mut end, mut best) = (0, None);

@@ -691,10 +691,17 @@ pub(crate) fn record<F>(operands: &[&ArrayRef<'_>], vjp: impl FnOnce() -> F) -> 
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
+    if !is_recorded(operands) {
         return None;
     }
     Some(autograd::operation(nodes_of(operands), vjp()))
+}
+
+/// Whether gradients are wanted and any operand has a node. Apart from `record`, of which there is one for each
+/// derivative.
+#[inline(always)]
+fn is_recorded(operands: &[&ArrayRef<'_>]) -> bool {
+    operands.iter().any(|operand| operand.node.is_some()) && autograd::is_grad_enabled()
 }
 
 /// The nodes of up to three operands.

@@ -246,7 +246,15 @@ impl Error {
     #[track_caller]
     pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
         let mut nearest = Vec::new();
-        names.for_each(|name| add_near(&mut nearest, path, name.as_ref()));
+        for name in names {
+            add_near(&mut nearest, path, name.as_ref());
+        }
+        Error::not_among(path, file, nearest)
+    }
+
+    /// [`Error::no_tensor`], whatever the names were.
+    #[track_caller]
+    fn not_among(path: &str, file: Option<&Path>, nearest: Vec<(usize, String)>) -> Error {
         let nearest = nearest.into_iter().map(|(_, name)| name).collect();
         Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest, site: of_user() }
     }

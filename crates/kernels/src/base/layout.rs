@@ -139,14 +139,18 @@ impl Layout {
         let mut axes = [(0usize, 0usize); MAX_RANK];
         let mut count = 0;
         for (&dim, &stride) in self.dims().iter().zip(self.strides()).filter(|&(&dim, _)| dim > 1) {
-            axes[count] = (stride.unsigned_abs(), dim);
+            let (axis, mut at) = ((stride.unsigned_abs(), dim), count);
+            // Sorted: they are so few that each walks to its place.
+            while at > 0 && axes[at - 1] > axis {
+                axes[at] = axes[at - 1];
+                at -= 1;
+            }
+            axes[at] = axis;
             count += 1;
         }
-        let axes = &mut axes[..count];
-        axes.sort_unstable();
         // Each axis steps over all that the shorter steps reach together.
         let mut reached = 0usize;
-        for &mut (stride, dim) in axes {
+        for &(stride, dim) in &axes[..count] {
             if stride <= reached {
                 return true;
             }

@@ -342,7 +342,9 @@ impl<T> std::ops::DerefMut for Few<T> {
 impl<T: Default> FromIterator<T> for Few<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut few = Few { list: Default::default(), len: 0 };
-        items.into_iter().for_each(|item| few.push(item));
+        for item in items {
+            few.push(item);
+        }
         few
     }
 }
