@@ -121,9 +121,25 @@ macro_rules! scalars {
         impl<T: WithDType> From<T> for Scalar {
             fn from(value: T) -> Self {
                 // Each way keeps every value of its kind.
-                match T::DTYPE {
-                    $(DType::$variant if T::DTYPE.is_float() => Scalar::$variant(<$t>::from_f64(value.to_f64())),
-                    DType::$variant => Scalar::$variant(<$t>::from_i128(value.to_i128())),)*
+                match T::DTYPE.is_float() {
+                    true => Scalar::of_float(T::DTYPE, value.to_f64()),
+                    false => Scalar::of_integer(T::DTYPE, value.to_i128()),
+                }
+            }
+        }
+
+        impl Scalar {
+            #[inline]
+            fn of_float(dtype: DType, value: f64) -> Self {
+                match dtype {
+                    $(DType::$variant => Scalar::$variant(<$t>::from_f64(value)),)*
+                }
+            }
+
+            #[inline]
+            fn of_integer(dtype: DType, value: i128) -> Self {
+                match dtype {
+                    $(DType::$variant => Scalar::$variant(<$t>::from_i128(value)),)*
                 }
             }
         }

@@ -195,7 +195,7 @@ impl IEvaluation for EvaluationBinary {
             }
             self.begin(op, rows.columns())?;
             let threshold = |output: usize| self.thresholds.as_ref().map_or(0.5, |all| all[output]);
-            rows.for_each(|row| {
+            rows.for_each(&mut |row| {
                 for (output, counts) in self.counts.iter_mut().enumerate() {
                     if row.counts[output] {
                         counts.add(row.labels[output] > 0.5, row.predictions[output] > threshold(output));

@@ -319,7 +319,7 @@ impl IEvaluation for EvaluationCalibration {
             let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
             same_columns(op, self.classes.len(), rows.columns())?;
             self.begin(op, rows.columns())?;
-            rows.for_each(|row| self.count(&row));
+            rows.for_each(&mut |row| self.count(&row));
             Ok(())
         })
     }

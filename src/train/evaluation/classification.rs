@@ -485,7 +485,7 @@ impl Evaluation {
             None => None,
         };
         self.begin(classes);
-        rows.for_each(|row| {
+        rows.for_each(&mut |row| {
             let (actual, predicted) = self.count(&row);
             if let Some((ids, rows_of_each)) = ids {
                 let example_id = ids[row.at / rows_of_each];

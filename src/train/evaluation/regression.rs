@@ -275,7 +275,7 @@ impl IEvaluation for RegressionEvaluation {
             let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
             same_columns(op, self.columns.len(), rows.columns())?;
             self.begin(op, rows.columns())?;
-            rows.for_each(|row| {
+            rows.for_each(&mut |row| {
                 for (column, known) in self.columns.iter_mut().enumerate() {
                     if row.counts[column] {
                         *known = known.merged(Column::of(row.labels[column], row.predictions[column]));

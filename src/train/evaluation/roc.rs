@@ -429,7 +429,7 @@ impl IEvaluation for Roc {
             }
             rows.whole_rows(op)?;
             let column = rows.columns().saturating_sub(1);
-            rows.for_each(|row| self.add(row.labels[column] > 0.5, row.predictions[column]));
+            rows.for_each(&mut |row| self.add(row.labels[column] > 0.5, row.predictions[column]));
             Ok(())
         })
     }

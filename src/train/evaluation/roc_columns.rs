@@ -26,7 +26,7 @@ impl Columns {
     fn eval(&mut self, op: &'static str, rows: &Rows) -> Result<()> {
         same_columns(op, self.columns.len(), rows.columns())?;
         self.begin(op, rows.columns())?;
-        rows.for_each(|row| {
+        rows.for_each(&mut |row| {
             for (column, roc) in self.columns.iter_mut().enumerate() {
                 if row.counts[column] {
                     roc.add(row.labels[column] > 0.5, row.predictions[column]);

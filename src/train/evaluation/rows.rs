@@ -85,7 +85,7 @@ impl Rows {
     }
 
     /// Calls `f` with each row of which something counts.
-    pub(super) fn for_each(&self, mut f: impl FnMut(Row<'_>)) {
+    pub(super) fn for_each(&self, f: &mut dyn FnMut(Row<'_>)) {
         let (mut labels, mut predictions) = (vec![0.; self.columns], vec![0.; self.columns]);
         let mut counts = vec![true; self.columns];
         // Rows without columns take no memory: there may be any number of them.
@@ -122,7 +122,7 @@ impl Rows {
             return Ok(());
         }
         let mut found = false;
-        self.for_each(|row| {
+        self.for_each(&mut |row| {
             let pairs = row.labels.iter().zip(row.predictions).zip(row.counts);
             found |= pairs.into_iter().any(|((label, prediction), counts)| *counts && (label + prediction).is_nan());
         });
