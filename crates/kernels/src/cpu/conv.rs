@@ -133,8 +133,8 @@ fn clip(window: &Window, elem: usize, len: usize, positions: &Range<usize>) -> R
     start..to.clamp(start, positions.end)
 }
 
-/// Where a kernel element lies on the first two axes, at a line of positions that is there on those of the result; and at
-/// which of them it lies inside the last one. `None` if it sees nothing of the line.
+/// Where a kernel element lies on the first two axes, at a line of positions that is there on those of the result; and
+/// at which of them it lies inside the last one. `None` if it sees nothing of the line.
 #[inline]
 fn seen(
     window: &Window,
