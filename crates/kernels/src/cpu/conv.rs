@@ -135,7 +135,7 @@ fn clip(window: &Window, elem: usize, len: usize, positions: &Range<usize>) -> R
 
 /// Where a kernel element lies on the first two axes, at a line of positions that is there on those of the result; and
 /// at which of them it lies inside the last one. `None` if it sees nothing of the line.
-#[inline]
+#[inline(always)]
 fn seen(
     window: &Window,
     [kd, kh, kw]: [usize; 3],

@@ -609,9 +609,8 @@ pub(super) fn copy<T: Element>(src: In<'_, T>, dst: Out<'_, T>) {
 #[inline(never)]
 fn choose_row<I: IndexElement, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     simd(d.len(), || {
-        let (cond, yes, no) = (&cond[..d.len()], &yes[..d.len()], &no[..d.len()]);
-        for i in 0..d.len() {
-            d[i] = if cond[i] != I::ZERO { yes[i] } else { no[i] };
+        for (((d, &c), &yes), &no) in d.iter_mut().zip(cond).zip(yes).zip(no) {
+            *d = if c != I::ZERO { yes } else { no };
         }
     });
 }

@@ -21,7 +21,7 @@ use crate::cpu::{
 /// Indices of an axis of size `dim`, and the one that names no place; or the first other one as an error.
 pub(super) fn check<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<()> {
     let mut outside = None;
-    StridedIter::in_order([ids.layout], None).elements(&mut |[at]| {
+    StridedIter::in_order([ids.layout], None).elements(|[at]| {
         let id = ids.data[at].convert();
         if outside.is_none() && id != I::NOWHERE && !usize::try_from(id).is_ok_and(|id| id < dim) {
             outside = Some(id);
@@ -67,7 +67,7 @@ pub(super) fn list<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize
     // Of a list that repeats there may be more than memory, and more than anyone could look at.
     heap::make_room(op, &mut list.0, ids.layout.shape().elem_count())?;
     check(op, ids, dim)?;
-    StridedIter::in_order([ids.layout], None).elements(&mut |[at]| list.0.push(ids.data[at].convert() as usize));
+    StridedIter::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
     Ok(list)
 }
 
@@ -78,7 +78,7 @@ pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, d
     let iter = StridedIter::in_order([layout, src.layout], Some(axis));
     let len = iter.len();
     if iter.steps() != [1, 1] {
-        iter.elements(&mut |[to, from]| {
+        iter.elements(|[to, from]| {
             for (i, &id) in ids.iter().enumerate() {
                 data[shifted(to, i, sd)] = if id < dim { src.data[shifted(from, id, ss)] } else { T::default() };
             }
@@ -106,7 +106,7 @@ pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axi
     let len = iter.len();
     let inside = || ids.iter().enumerate().filter(|&(_, &id)| id < dim);
     if iter.steps() != [1, 1] {
-        iter.elements(&mut |[to, from]| {
+        iter.elements(|[to, from]| {
             for (i, &id) in inside() {
                 let to = &mut data[shifted(to, id, sd)];
                 *to = to.add(src.data[shifted(from, i, ss)]);
@@ -156,7 +156,7 @@ pub(super) fn gather<T: WithDType, I: IndexElement>(
     }
     let (step, dim) = (src.layout.strides()[axis], src.layout.dims()[axis]);
     let rest = without_axis(src.layout, ids.layout, axis)?;
-    StridedIter::in_order([layout, ids.layout, &rest], None).elements(&mut |[to, id, from]| {
+    StridedIter::in_order([layout, ids.layout, &rest], None).elements(|[to, id, from]| {
         let id = ids.data[id].convert() as usize;
         data[to] = if id < dim { src.data[shifted(from, id, step)] } else { T::default() };
     });
@@ -176,7 +176,7 @@ pub(super) fn scatter_add<T: Number, I: IndexElement>(
     }
     let (step, dim) = (layout.strides()[axis], layout.dims()[axis]);
     let rest = without_axis(layout, ids.layout, axis)?;
-    StridedIter::in_order([src.layout, ids.layout, &rest], None).elements(&mut |[from, id, to]| {
+    StridedIter::in_order([src.layout, ids.layout, &rest], None).elements(|[from, id, to]| {
         let id = ids.data[id].convert() as usize;
         if id < dim {
             let to = &mut data[shifted(to, id, step)];

@@ -294,10 +294,8 @@ fn join_row<T: Number, F: Folding<T>>(dst: &mut [T], row: &[T]) {
 fn join_rows<T: Number, F: Folding<T>>(dst: &mut [T], rows: [&[T]; 4]) {
     let [a, b, c, e] = rows;
     simd(dst.len(), || {
-        let (count, d) = (dst.len(), &mut *dst);
-        let (a, b, c, e) = (&a[..count], &b[..count], &c[..count], &e[..count]);
-        for i in 0..count {
-            d[i] = F::join(d[i], F::join(F::join(a[i], b[i]), F::join(c[i], e[i])));
+        for ((((d, &a), &b), &c), &e) in dst.iter_mut().zip(a).zip(b).zip(c).zip(e) {
+            *d = F::join(*d, F::join(F::join(a, b), F::join(c, e)));
         }
     });
 }
@@ -435,20 +433,10 @@ fn position<T: Number, F: Folding<T>>(row: &[T], better: &impl Fn(T, T) -> bool)
 /// Where the first element is that equals the extreme, or is NaN as it is.
 fn place_of<T: Number>(row: &[T], extreme: T) -> usize {
     let is_it = |x: T| x == extreme || (x.is_nan() && extreme.is_nan());
-    for start in (0..row.len()).step_by(LANES) {
-        let chunk = &row[start..row.len().min(start + LANES)];
-        let has_it = simd(LANES, || {
-            let mut found = false;
-            for &x in chunk {
-                found |= is_it(x);
-            }
-            found
-        });
-        if has_it {
-            return start + chunk.iter().position(|&x| is_it(x)).unwrap_or(0);
-        }
-    }
-    0
+    let has_it = |chunk: &[T]| simd(LANES, || chunk.iter().fold(false, |found, &x| found | is_it(x)));
+    let chunk = row.chunks(LANES).position(has_it).unwrap_or(0);
+    let inside = row[chunk * LANES..].iter().position(|&x| is_it(x)).unwrap_or(0);
+    chunk * LANES + inside
 }
 
 /// Extremes of neighbouring columns, row by row. `steps` are those along a column and to the next one.

@@ -6,9 +6,8 @@ use crate::base::{error::Result, heap};
 use crate::cpu::{
     number::{Float, Number},
     operand::{In, Out},
-    rows::Place,
     special::log_add_exp,
-    strided::{StridedIter, advance, strides},
+    strided::StridedIter,
 };
 
 /// Lines that go together.
@@ -18,15 +17,14 @@ const SIDE: usize = 64;
 fn lines<const N: usize>(
     layouts: [&crate::base::layout::Layout; N],
     axis: usize,
-    f: &mut dyn Place<([isize; N], [isize; N], usize)>,
+    f: &mut dyn FnMut([isize; N], [isize; N], usize),
 ) {
     let iter = StridedIter::in_order(layouts, Some(axis));
     let steps = iter.steps();
     iter.rows(&mut |starts: [isize; N]| {
         for first in (0..iter.len()).step_by(SIDE) {
-            let mut at = starts;
-            advance(&mut at, &steps, first as isize);
-            f.run((at, steps, SIDE.min(iter.len() - first)));
+            let at = std::array::from_fn(|n| starts[n] + first as isize * steps[n]);
+            f(at, steps, SIDE.min(iter.len() - first));
         }
     });
 }
@@ -41,12 +39,12 @@ fn scan_by<T: Number, A: Copy>(
     dst: Out<'_, T>,
     (axis, reverse): (usize, bool),
     first: A,
-    next: impl Fn(A, T) -> A + Copy,
-    value: impl Fn(A) -> T + Copy,
+    next: impl Fn(A, T) -> A,
+    value: impl Fn(A) -> T,
 ) {
     let Out { data, layout } = dst;
-    let (len, along) = (layout.dims()[axis], strides([layout, src.layout], axis));
-    lines([layout, src.layout], axis, &mut |(starts, steps, count): ([isize; 2], [isize; 2], usize)| {
+    let (len, along) = (layout.dims()[axis], [layout.strides()[axis], src.layout.strides()[axis]]);
+    lines([layout, src.layout], axis, &mut |starts, steps, count| {
         let mut kept = [first; SIDE];
         for i in order(len, reverse) {
             let (to, from) = (starts[0] + i * along[0], starts[1] + i * along[1]);
@@ -96,8 +94,8 @@ pub(super) fn beats<T: Number>(op: ScanOp, x: T, best: T) -> bool {
 
 pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, ids: Out<'_, u32>, axis: usize) {
     let layouts = [dst.layout, src.layout, ids.layout];
-    let (len, along) = (dst.layout.dims()[axis], strides(layouts, axis));
-    lines(layouts, axis, &mut |(starts, steps, count): ([isize; 3], [isize; 3], usize)| {
+    let (len, along) = (dst.layout.dims()[axis], layouts.map(|layout| layout.strides()[axis]));
+    lines(layouts, axis, &mut |starts, steps, count| {
         let mut kept: [Option<(T, u32)>; SIDE] = [None; SIDE];
         for i in order(len, false) {
             for (j, kept) in kept[..count].iter_mut().enumerate() {
@@ -117,8 +115,8 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
 pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) -> Result<()> {
     let mut products: Vec<f64> = heap::zeros("cumprod", dst.layout.dims()[axis])?;
     let layouts = [dst.layout, src.layout, grad.layout];
-    let (len, along) = (dst.layout.dims()[axis] as isize, strides(layouts, axis));
-    lines(layouts, axis, &mut |(starts, steps, count): ([isize; 3], [isize; 3], usize)| {
+    let (len, along) = (dst.layout.dims()[axis] as isize, layouts.map(|layout| layout.strides()[axis]));
+    lines(layouts, axis, &mut |starts, steps, count| {
         for j in 0..count as isize {
             let place = |n: usize, i: isize| (starts[n] + i * along[n] + j * steps[n]) as usize;
             let mut before = 1.0;

@@ -134,12 +134,12 @@ impl<const N: usize> StridedIter<N> {
 
     /// Calls `f` with where each element lies in each operand.
     #[inline]
-    pub(super) fn elements(&self, f: &mut impl FnMut([usize; N])) {
+    pub(super) fn elements(&self, mut f: impl FnMut([usize; N])) {
         self.rows(&mut |starts: [isize; N]| {
             let mut at = starts;
             for _ in 0..self.row.len {
                 f(places(at));
-                advance(&mut at, &self.row.steps, 1);
+                (0..N).for_each(|n| at[n] += self.row.steps[n]);
             }
         });
     }
@@ -176,11 +176,7 @@ pub(super) fn sort_axes<A>(axes: &mut [A], key: impl Fn(&A) -> usize) {
 /// Apart from who goes there, so that it is code once.
 #[inline]
 fn places<const N: usize>(at: [isize; N]) -> [usize; N] {
-    let mut places = [0; N];
-    for n in 0..N {
-        places[n] = at[n] as usize;
-    }
-    places
+    at.map(|at| at as usize)
 }
 
 /// `len` elements from `at` on as a slice: where they lie, or copied to `stage`.
@@ -436,7 +432,7 @@ pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
                 gather(src.data, from, step, &mut data[to as usize..to as usize + len]);
             }),
         },
-        _ => iter.elements(&mut |[to, from]| data[to] = src.data[from]),
+        _ => iter.elements(|[to, from]| data[to] = src.data[from]),
     }
 }
 
