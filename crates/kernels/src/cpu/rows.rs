@@ -57,17 +57,6 @@ impl<const S: usize, F: Fn([&[u8]; S], &mut [u8])> RowOfBytes<S> for F {
     }
 }
 
-/// Of a row of which is known where it lies.
-pub(super) trait Place<A> {
-    fn run(&mut self, at: A);
-}
-
-impl<A, F: FnMut(A)> Place<A> for F {
-    fn run(&mut self, at: A) {
-        self(at);
-    }
-}
-
 /// Of pieces of two destinations, and their number.
 pub(super) trait Piece2<D, E> {
     fn run(&self, i: usize, d: &mut [D], e: &mut [E]);

@@ -9,7 +9,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use crate::base::{layout::Layout, shape::MAX_RANK};
 use crate::cpu::{
     operand::{In, Out},
-    rows::{Place, Row1, Row2, Row3, Row4, RowOfBytes},
+    rows::{Row1, Row2, Row3, Row4, RowOfBytes},
     types::with_size,
 };
 
@@ -105,7 +105,7 @@ impl<const N: usize> StridedIter<N> {
 
     /// Calls `f` with where each row begins in each operand. By reference: a row is worth a call, and the loop around
     /// it is there once.
-    pub(super) fn rows(&self, f: &mut dyn Place<[isize; N]>) {
+    pub(super) fn rows(&self, f: &mut dyn FnMut([isize; N])) {
         let axes = &self.axes[..self.outer];
         if self.row.len == 0 || axes.iter().any(|axis| axis.len == 0) {
             return;
@@ -113,7 +113,7 @@ impl<const N: usize> StridedIter<N> {
         let mut at = self.starts;
         let mut index = [0usize; MAX_RANK];
         loop {
-            f.run(at);
+            f(at);
             let mut next = axes.len();
             loop {
                 if next == 0 {
