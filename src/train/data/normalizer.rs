@@ -376,7 +376,11 @@ impl Normalizer {
     fn change_only(&self, side: Side, array: &Tensor, back: bool) -> Result<Tensor> {
         let known = self.known(side).len();
         if known > 1 && !self.leaves(side) {
-            let by = if side == INPUT { "revert_features_of" } else { "revert_labels_of" };
+            let by = match (side, back) {
+                (INPUT, false) => "transform_features_of",
+                (INPUT, true) => "revert_features_of",
+                _ => "revert_labels_of",
+            };
             let why = format!("it looked at {known} {side}s; say of which, as by {by}()");
             return Err(Error::invalid("Normalizer", why));
         }
