@@ -165,18 +165,19 @@ impl<E: Stepped> Operands<'_, E> {
         })
     }
 
-    /// Runs a pass over all of them, which has to be so many: once for all rules.
+    /// Runs a pass over all of them, which has to be so many, of the gradient's length: once for all rules.
     fn each(mut self, count: usize, pass: &Pass<'_, E::Compute>) -> Result<()> {
-        let (mut slices, mut given) = (<[&mut [E]; SLICES]>::default(), 0);
+        let grad = self.grad.all();
+        let (mut slices, mut given, mut fit) = (<[&mut [E]; SLICES]>::default(), 0, true);
         for array in &mut self.arrays {
             let Some(array) = array.take() else { continue };
             slices[given] = array.dense();
+            fit &= slices[given].len() == grad.len();
             given += 1;
         }
-        if given != count {
+        if given != count || !fit {
             return Err(Error::msg("a step with other arrays than those that its rule keeps"));
         }
-        let grad = self.grad.all();
         threads::split_all(slices, count, &|start: usize, arrays: [&mut [E]; SLICES]| {
             E::pass(&grad[start..start + arrays[0].len()], arrays, pass);
         });
