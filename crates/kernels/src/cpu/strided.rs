@@ -146,7 +146,7 @@ impl<const N: usize> StridedIter<N> {
 }
 
 /// The stride of each layout along an axis. A loop: `map` of an array is ten times as much to compile.
-pub(super) fn strides<const N: usize>(layouts: [&Layout; N], axis: usize) -> [isize; N] {
+fn strides<const N: usize>(layouts: [&Layout; N], axis: usize) -> [isize; N] {
     let mut strides = [0; N];
     for n in 0..N {
         strides[n] = layouts[n].strides()[axis];
@@ -156,7 +156,7 @@ pub(super) fn strides<const N: usize>(layouts: [&Layout; N], axis: usize) -> [is
 
 /// Goes so many steps on in each operand.
 #[inline(always)]
-pub(super) fn advance<const N: usize>(at: &mut [isize; N], steps: &[isize; N], count: isize) {
+fn advance<const N: usize>(at: &mut [isize; N], steps: &[isize; N], count: isize) {
     for n in 0..N {
         at[n] += steps[n] * count;
     }
